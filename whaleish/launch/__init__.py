@@ -1,0 +1,1 @@
+"""Starting programs on several processes: building Horovod, checking the machine, running the ranks."""
