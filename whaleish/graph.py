@@ -1,0 +1,169 @@
+"""The logical graph: a whole training step as one device would run it, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from whaleish.sbp import Sbp
+
+FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One `with` of the user's, as an annotation.
+
+    Attributes:
+      kind: "replica", "split", "stage", "pipeline", "local_statistics", "auto" or "layout".
+      number: which entering of which scope it was, in the order of the trace.
+      options: the scope's arguments that are not their defaults, as sorted (name, value) pairs.
+    """
+
+    kind: str
+    number: int
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def option(self, name: str, default: Any = None) -> Any:
+        return dict(self.options).get(name, default)
+
+
+ScopePath = tuple[Scope, ...]
+"""The scopes round an op, outer to inner."""
+
+
+@dataclass(slots=True)
+class Tensor:
+    """One output of an op.
+
+    Attributes:
+      producer: index of the op that makes it; slot: which of its outputs it is.
+      shape: logical; None where unknown (rank or dims), which leaves the tensor whole on every device.
+        The shape of a resource tensor is that of its variable.
+      dtype: TensorFlow's name ("float32", "resource", ...).
+    """
+
+    producer: int
+    slot: int
+    shape: tuple[int, ...] | None
+    dtype: str
+
+
+@dataclass(slots=True)
+class Op:
+    """One operation. Tensors are named by their index in `LogicalGraph.tensors`, ops by theirs in `.ops`.
+
+    Attributes:
+      attrs: attributes as Python values (types by name, shapes as tuples or None); large constants are left out.
+      phase: FORWARD, BACKWARD or UPDATE.
+      scope: index into `LogicalGraph.scopes` of the scopes it was made in.
+      payload: what the front end keeps for the rewriter (the op's NodeDef), opaque here; None for ops that a pass made.
+    """
+
+    name: str
+    type: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    controls: tuple[int, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    phase: str = FORWARD
+    scope: int = 0
+    payload: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable that the step reads or writes.
+
+    Attributes:
+      name: as the user named it, unique in the graph.
+      handle: index of the resource tensor that stands for it.
+    """
+
+    name: str
+    handle: int
+    shape: tuple[int, ...]
+    dtype: str
+    trainable: bool
+
+
+@dataclass
+class LogicalGraph:
+    """A training step. `ops` is in a topological order that keeps the order in which the user's code made them.
+
+    Attributes:
+      inputs: tensors of the step's arguments; outputs: tensors that it returns (both without variables).
+      variables: in the order in which the step captured them.
+      constants: values of tensors known before running (folded shapes, axes, small literals).
+      scopes: the distinct scope paths; number 0 is the empty one.
+      effects: ops that must run though nothing reads them (assignments, prints, asserts).
+      source: op index -> "file.py:12" of the user's line, or "" where it is unknown.
+    """
+
+    ops: list[Op] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    constants: dict[int, np.ndarray] = field(default_factory=dict)
+    scopes: list[ScopePath] = field(default_factory=lambda: [()])
+    effects: tuple[int, ...] = ()
+    source: Callable[[int], str] = field(default=lambda index: "", repr=False)
+
+    def add(
+        self,
+        type: str,
+        inputs: tuple[int, ...],
+        outputs: list[tuple[tuple[int, ...] | None, str]],
+        *,
+        name: str,
+        **rest: Any,
+    ) -> Op:
+        """Appends an op with fresh output tensors, given as (shape, dtype)."""
+        index, first = len(self.ops), len(self.tensors)
+        self.tensors += [Tensor(index, slot, shape, dtype) for slot, (shape, dtype) in enumerate(outputs)]
+        op = Op(name, type, inputs, tuple(range(first, len(self.tensors))), **rest)
+        self.ops.append(op)
+        return op
+
+    def consumers(self) -> list[list[int]]:
+        """For each tensor, the indices of the ops that read it (once for each time)."""
+        readers: list[list[int]] = [[] for _ in self.tensors]
+        for index, op in enumerate(self.ops):
+            for tensor in op.inputs:
+                readers[tensor].append(index)
+        return readers
+
+    def variable_of(self) -> dict[int, Variable]:
+        """Resource tensor -> variable."""
+        return {variable.handle: variable for variable in self.variables}
+
+
+def layout_bytes(shape: tuple[int, ...], dtype: str) -> int:
+    """Bytes of a whole tensor; 0 for what has no fixed size (strings, resources, variants)."""
+    try:
+        width = {"bfloat16": 2, "half": 2, "float": 4, "double": 8}.get(dtype) or np.dtype(dtype).itemsize
+    except TypeError:
+        return 0
+    count = 1
+    for length in shape:
+        count *= length
+    return count * width
+
+
+__all__ = [
+    "BACKWARD",
+    "FORWARD",
+    "UPDATE",
+    "LogicalGraph",
+    "Op",
+    "Sbp",
+    "Scope",
+    "ScopePath",
+    "Tensor",
+    "Variable",
+    "layout_bytes",
+]

@@ -1,0 +1,129 @@
+"""Meshes: devices arranged along named axes, and the piece of a tensor that each of them holds."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from whaleish.sbp import Layout, S, Sbp
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a mesh.
+
+    Attributes:
+      name: what plans call it.
+      size: how many parts it has.
+      shares: relative sizes of the parts; None: as equal as can be, the first N mod p parts one longer.
+    """
+
+    name: str
+    size: int
+    shares: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"axis {self.name!r} has size {self.size}; an axis has at least one part")
+        if self.shares is not None and (len(self.shares) != self.size or min(self.shares) < 0 or not sum(self.shares)):
+            raise ValueError(
+                f"axis {self.name!r} of size {self.size} has shares {self.shares}; "
+                f"give {self.size} non-negative integers that are not all zero"
+            )
+
+    def cuts(self, length: int, unit: int = 1) -> tuple[int, ...]:
+        """The `size + 1` positions at which a dim of `length` elements is cut.
+
+        Whole units are dealt out by largest remainder, ties to the earlier part.
+        """
+        return _cuts(length, unit, self.size, self.shares)
+
+    def normal(self, sbp: Sbp, length: int) -> Sbp:
+        """The same split with the smallest unit that has the same cuts, so that equal layouts compare equal."""
+        if not sbp.is_split or sbp.unit == 1:
+            return sbp
+        return S(sbp.dim, _smallest_unit(self, length, sbp.unit))
+
+
+@functools.lru_cache(maxsize=4096)
+def _cuts(length: int, unit: int, size: int, shares: tuple[int, ...] | None) -> tuple[int, ...]:
+    if length % unit:
+        raise ValueError(f"a dim of {length} elements has no cuts on multiples of {unit}")
+    units = length // unit
+    weights = shares or (1,) * size
+    total = sum(weights)
+    counts = [units * weight // total for weight in weights]
+    remainders = [units * weight % total for weight in weights]
+    for part in sorted(range(size), key=lambda k: (-remainders[k], k))[: units - sum(counts)]:
+        counts[part] += 1
+    cuts = [0]
+    for count in counts:
+        cuts.append(cuts[-1] + count * unit)
+    return tuple(cuts)
+
+
+@functools.lru_cache(maxsize=4096)
+def _smallest_unit(axis: Axis, length: int, unit: int) -> int:
+    wanted = axis.cuts(length, unit)
+    return next(u for u in range(1, unit + 1) if unit % u == 0 and axis.cuts(length, u) == wanted)
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Devices arranged along axes, the last axis fastest.
+
+    Attributes:
+      axes: outer to inner.
+      devices: indices into the cluster's devices, one per part; the default is 0, 1, 2...
+    """
+
+    axes: tuple[Axis, ...]
+    devices: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        count = 1
+        for axis in self.axes:
+            count *= axis.size
+        if not self.devices:
+            object.__setattr__(self, "devices", tuple(range(count)))
+        if len(self.devices) != count or len(set(self.devices)) != count:
+            raise ValueError(f"a mesh of {count} parts needs {count} different devices; it was given {self.devices}")
+
+    @property
+    def size(self) -> int:
+        return len(self.devices)
+
+    def coordinate(self, part: int) -> tuple[int, ...]:
+        """Where part number `part` stands on each axis."""
+        place = []
+        for axis in reversed(self.axes):
+            part, position = divmod(part, axis.size)
+            place.append(position)
+        return tuple(reversed(place))
+
+    def pieces(self, shape: Sequence[int], layout: Layout, part: int) -> tuple[tuple[int, int], ...]:
+        """(start, length) along each dim of the piece of a logical tensor that a part holds.
+
+        For partial layouts the piece covers the whole range and holds one summand of it.
+        """
+        starts, lengths = [0] * len(shape), list(shape)
+        for axis, position, sbp in zip(self.axes, self.coordinate(part), layout, strict=True):
+            if sbp.is_split:
+                cuts = axis.cuts(lengths[sbp.dim], sbp.unit)
+                starts[sbp.dim] += cuts[position]
+                lengths[sbp.dim] = cuts[position + 1] - cuts[position]
+        return tuple(zip(starts, lengths, strict=True))
+
+    def local_shape(self, shape: Sequence[int], layout: Layout, part: int) -> Shape:
+        """The shape of the piece that a part holds."""
+        return tuple(length for _, length in self.pieces(shape, layout, part))
+
+    def text(self) -> str:
+        """`data:4` for one axis, `data:2 x model:2` for two, shares as `data:2[3,1]`."""
+        return " x ".join(
+            f"{axis.name}:{axis.size}" + (f"[{','.join(map(str, axis.shares))}]" if axis.shares else "")
+            for axis in self.axes
+        )

@@ -1,0 +1,5 @@
+"""Operator signatures, one file per family of ops. Importing the package fills the registry."""
+
+from whaleish.rules.rule import OpView, Rule, Signature, TensorSpec, registry
+
+__all__ = ["OpView", "Rule", "Signature", "TensorSpec", "registry"]
