@@ -1,0 +1,80 @@
+"""What the rules of several families share: aligned splits, attributes and constants in plain form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from whaleish.rules.rule import OpView, Signature, TensorSpec
+from whaleish.sbp import B, S, Sbp
+
+FLOATS = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4, "float64": 8}
+"""Real floating dtypes and their width in bytes."""
+
+_NOT_NUMBERS = frozenset({"bool", "string", "resource", "variant"})
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Op types, written apart by white space."""
+    return tuple(text.split())
+
+
+def numeric(spec: TensorSpec) -> bool:
+    """Whether the tensor holds numbers, so that it can be a sum or a maximum of parts."""
+    return spec.dtype not in _NOT_NUMBERS
+
+
+def real(spec: TensorSpec) -> bool:
+    """Whether the tensor holds ordered numbers, so that it can be a maximum of parts."""
+    return numeric(spec) and not spec.dtype.startswith("complex")
+
+
+def same_dim(specs: Sequence[TensorSpec], dim: int) -> tuple[Sbp, ...]:
+    """The same split of tensors that have the same shape; scalars, if there are any among them, are whole."""
+    return tuple(S(dim) if spec.rank > dim else B for spec in specs)
+
+
+def broadcast_splits(inputs: Sequence[TensorSpec], output: TensorSpec) -> list[tuple[tuple[Sbp, ...], Sbp]]:
+    """For each dim of `output`, whose shape is that of `inputs` broadcast: its split, and how the inputs are held.
+
+    An input that lacks the dim, or has size 1 where the output has more, is whole.
+    """
+    if output.shape is None or any(spec.shape is None for spec in inputs):
+        return []
+    found = []
+    for dim, length in enumerate(output.shape):
+        entries = []
+        for spec in inputs:
+            own = dim - output.rank + spec.rank
+            entries.append(S(own) if own >= 0 and spec.shape and spec.shape[own] == length else B)
+        found.append((tuple(entries), S(dim)))
+    return found
+
+
+def all_split(op: OpView) -> list[Signature]:
+    """Each dim of an op whose inputs broadcast to the shape of its outputs, which all have one shape."""
+    count = len(op.outputs)
+    return [Signature(inputs, (output,) * count) for inputs, output in broadcast_splits(op.inputs, op.outputs[0])]
+
+
+def constant_ints(op: OpView, index: int) -> tuple[int, ...] | None:
+    """The value of an integer input (a scalar as one element); None where it is not known before running."""
+    value = op.constants[index]
+    return None if value is None else tuple(int(item) for item in value.ravel())
+
+
+def reduced_dims(op: OpView, index: int, rank: int) -> tuple[int, ...] | None:
+    """The dims named by an operand of axes, counted from the front, ascending; None where they are not known."""
+    dims = constant_ints(op, index)
+    return None if dims is None or rank < 0 else tuple(sorted({dim % rank for dim in dims})) if rank else ()
+
+
+def channel_dim(op: OpView, rank: int, default: str = "NHWC") -> int:
+    """Where the attribute `data_format` puts the channels of a batch of images (volumes, sequences)."""
+    text = op.attrs.get("data_format", default)
+    text = text.decode() if isinstance(text, bytes) else text
+    return 1 if text.startswith("NC") else rank - 1
+
+
+def at(count: int, *indices: int, sbp: Sbp) -> tuple[Sbp, ...]:
+    """`sbp` at some of `count` places, B at the others."""
+    return tuple(sbp if index in indices else B for index in range(count))
