@@ -29,7 +29,7 @@ TEST = [
     "scikit-learn>=1.5",
 ]
 
-LINT = ["mypy>=1.15", "pre-commit>=4", "ruff>=0.9", "types-PyYAML"]
+LINT = ["mypy>=1.15", "pre-commit>=4", "ruff>=0.9", "types-PyYAML", "types-psutil"]
 
 setuptools.setup(
     name="whaleish",
