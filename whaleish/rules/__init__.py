@@ -4,6 +4,7 @@ from whaleish.rules import (  # noqa: F401
     elementwise,
     gather,
     joining,
+    random,
     scatter,
     segments,
     shape,
