@@ -1,0 +1,138 @@
+"""The parts of one laid-out tensor that this process stores, and the whole that they make up."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from whaleish.mesh import Mesh
+from whaleish.sbp import Layout
+from whaleish.state import tf_private
+
+_MERGE = {"P": tf.add_n, "Pmax": lambda parts: _fold(tf.maximum, parts), "Pmin": lambda parts: _fold(tf.minimum, parts)}
+
+
+def _fold(function: Callable, values: Sequence[tf.Tensor]) -> tf.Tensor:
+    result = values[0]
+    for value in values[1:]:
+        result = function(result, value)
+    return result
+
+
+def owner(mesh: Mesh, layout: Layout, part: int) -> int:
+    """The first part that holds the same piece: the one at position 0 of every axis over which the tensor is B."""
+    number = 0
+    for axis, position, sbp in zip(mesh.axes, mesh.coordinate(part), layout, strict=True):
+        number = number * axis.size + (0 if sbp.is_broadcast else position)
+    return number
+
+
+def owners(mesh: Mesh, layout: Layout) -> tuple[int, ...]:
+    """The parts whose pieces, merged, are the whole tensor; each piece once."""
+    return tuple(part for part in range(mesh.size) if owner(mesh, layout, part) == part)
+
+
+def merge(mesh: Mesh, layout: Layout, value_of: Callable[[int], tf.Tensor]) -> tf.Tensor:
+    """The logical tensor, from the pieces of its `owners`."""
+
+    def under(prefix: tuple[int, ...]) -> tf.Tensor:
+        depth = len(prefix)
+        if depth == len(mesh.axes):
+            number = 0
+            for axis, position in zip(mesh.axes, prefix, strict=True):
+                number = number * axis.size + position
+            return value_of(number)
+        axis, sbp = mesh.axes[depth], layout[depth]
+        if sbp.is_broadcast or axis.size == 1:
+            return under((*prefix, 0))
+        values = [under((*prefix, position)) for position in range(axis.size)]
+        return tf.concat(values, sbp.dim) if sbp.is_split else _MERGE[sbp.kind](values)
+
+    return under(())
+
+
+def piece(mesh: Mesh, layout: Layout, part: int, whole: tf.Tensor) -> tf.Tensor:
+    """What a part holds of a logical tensor. Of a partial sum, the first part holds all and the others zero."""
+    starts, lengths = zip(*mesh.pieces(whole.shape, layout, part), strict=True) if whole.shape.rank else ((), ())
+    coordinate = mesh.coordinate(part)
+    if any(sbp.kind == "P" and position for sbp, position in zip(layout, coordinate, strict=True)):
+        return tf.zeros(lengths, whole.dtype)
+    local = whole if tuple(lengths) == tuple(whole.shape) else tf.slice(whole, starts, lengths)
+    # TensorFlow's slice of leading rows is a view, which would keep the whole buffer alive.
+    return tf.raw_ops.DeepCopy(x=local) if tuple(lengths[1:]) == tuple(whole.shape[1:]) else local
+
+
+class Parts:
+    """The pieces that this process stores of a tensor that is not whole.
+
+    Attributes:
+      numbers: the parts of the mesh that live here, in order.
+      resources: the storage of each of `numbers`. Parts that hold the same piece share it, on the first's device.
+    """
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        layout: Layout,
+        shape: tf.TensorShape,
+        dtype: tf.DType,
+        *,
+        devices: Sequence[str | None],
+        name: str,
+    ) -> None:
+        """Makes storage, yet without values, for each part whose device (`devices[part]`) is not None."""
+        self.mesh, self.layout, self.shape, self.dtype = mesh, layout, shape, dtype
+        self.numbers = tuple(part for part in range(mesh.size) if devices[part] is not None)
+        made: dict[int, tf_private.Resource] = {}
+        for part in self.numbers:
+            key = owner(mesh, layout, part)
+            if key not in made:
+                local = tf.TensorShape(mesh.local_shape(shape, layout, part))
+                made[key] = tf_private.Resource(local, dtype, devices[part], f"{name}/part_{part}")
+        self.resources = tuple(made[owner(mesh, layout, part)] for part in self.numbers)
+        self._stored = {
+            part: resource for part, resource in reversed(tuple(zip(self.numbers, self.resources, strict=True)))
+        }
+
+    def _distinct(self) -> list[tuple[int, tf_private.Resource]]:
+        """Each storage once, with the first part that uses it."""
+        seen: dict[int, tuple[int, tf_private.Resource]] = {}
+        for part, resource in zip(self.numbers, self.resources, strict=True):
+            seen.setdefault(id(resource), (part, resource))
+        return list(seen.values())
+
+    def read(self, part: int) -> tf.Tensor:
+        """The piece of a part that lives here."""
+        return self._stored[part].read()
+
+    def whole(self) -> tf.Tensor:
+        """The logical value, when all parts live in this process."""
+        return merge(self.mesh, self.layout, self.read)
+
+    def write(self, whole: tf.Tensor) -> None:
+        """Sets the parts that live here from the logical value, one after another."""
+        for part, resource in self._distinct():
+            resource.assign(piece(self.mesh, self.layout, part, whole))
+
+    def add(self, delta: tf.Tensor) -> None:
+        """Adds a logical tensor; not for Pmax and Pmin."""
+        for part, resource in self._distinct():
+            coordinate = self.mesh.coordinate(part)
+            places = zip(self.layout, coordinate, strict=True)
+            if not any(sbp.kind == "P" and position for sbp, position in places):
+                resource.assign_add(piece(self.mesh, self.layout, part, delta))
+
+    @property
+    def additive(self) -> bool:
+        return all(sbp.kind not in ("Pmax", "Pmin") for sbp in self.layout)
+
+    def bytes(self) -> int:
+        """How much this process stores."""
+        shapes = (self.mesh.local_shape(self.shape, self.layout, part) for part, _ in self._distinct())
+        return sum(self.dtype.size * _count(shape) for shape in shapes)
+
+
+def _count(shape: Sequence[int]) -> int:
+    return list(itertools.accumulate(shape, lambda a, b: a * b, initial=1))[-1]

@@ -1,0 +1,270 @@
+"""A variable that can be laid out: whole and in place like any other, or in parts on the devices of a mesh."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from whaleish.state import functions, tf_private
+from whaleish.state.parts import Parts
+from whaleish.state.tf_private import ResourceVariable
+
+LENT: weakref.WeakValueDictionary[int, LaidOutVariable] = weakref.WeakValueDictionary()
+"""By id, the variables in parts whose whole is back for a plain `tf.function`; `settle_all` ends that."""
+
+Exchange = Callable[[Parts, str], tf.Tensor]
+"""Reads the whole of parts that lie on several processes: a collective."""
+
+
+class LaidOutVariable(ResourceVariable):
+    """A `tf.Variable` whose storage may lie in parts.
+
+    Until `lay_out` gives it a layout with parts it is what TensorFlow makes, storage and all. In parts, reading
+    gathers and assigning scatters, eagerly and one variable at a time; a plain `tf.function` that captured it finds
+    it whole again (one process), or raises (several). Its handle never changes. While there are parts the handle has
+    no storage, so an op that is given the handle raises TensorFlow's error.
+    """
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        self._resource: tf_private.Resource | None = None
+        self._parts: Parts | None = None
+        super().__init__(*arguments, **keywords)
+        self._exchange: Exchange | None = None
+        self._lent_for_writing = False
+        self._readers: weakref.WeakSet = weakref.WeakSet()  # traced functions that captured the handle
+        self._layout: tuple = ()
+        self._mesh = None
+        self._resource = tf_private.take_over(self)
+
+    # How it is stored.
+
+    @property
+    def handle(self) -> tf.Tensor:
+        """The handle, the same for life. In parts it has no storage."""
+        return self._handle if self._resource is None else self._resource.handle
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the storage lies in parts (also while the whole is on loan to a plain function)."""
+        return self._parts is not None
+
+    @property
+    def _gathers(self) -> bool:
+        return self._parts is not None and id(self) not in LENT
+
+    def _free_whole(self) -> None:
+        LENT.pop(id(self), None)
+        tf_private.hide_handle(self, self.handle)
+        self._resource.destroy()
+
+    def _fill_whole(self, value: tf.Tensor) -> None:
+        self._resource.assign(value)
+        tf_private.show_handle(self, self.handle)
+
+    def store_in_parts(self, parts: Parts, whole: tf.Tensor, exchange: Exchange | None) -> None:
+        """Moves the value into `parts` and frees the whole storage. `exchange` is given where ranks hold the parts."""
+        parts.write(whole)
+        self._parts, self._exchange = parts, exchange
+        self._free_whole()
+        functions.defer(self)
+
+    def store_whole(self, whole: tf.Tensor) -> None:
+        """Moves the value back under the variable's own handle and frees the parts."""
+        self._fill_whole(whole)
+        self._parts = self._exchange = None
+        LENT.pop(id(self), None)
+        functions.restore(self)
+
+    def logical_value(self) -> tf.Tensor:
+        """The value, gathered if need be, outside any tape. Where ranks hold the parts, a collective."""
+        with tf.init_scope(), tf_private.stop_recording():
+            if not self._gathers:
+                return self._resource.read()
+            self._refuse_raw_write()
+            if self._exchange is not None:
+                return self._exchange(self._parts, self.name)
+            with tf.device(self.handle.device):
+                return self._parts.whole()
+
+    def lend(self, writes: bool, everywhere: bool = False) -> None:
+        """Brings the whole back beside the parts, until `settle`.
+
+        Args:
+          writes: whether the borrower may change it.
+          everywhere: whether all ranks are known to call this together.
+        """
+        if self._gathers:
+            if self._exchange is not None and not everywhere:
+                raise RuntimeError(
+                    f"{self.name} lies in parts on {self._parts.mesh.size} ranks ({self._layout_text()}), and a plain "
+                    "tf.function reads it. Decorate that function with wh.function, or read the variable on all ranks "
+                    "with wh.gather and pass its value in."
+                )
+            self._fill_whole(self.logical_value())
+            self._lent_for_writing = False
+            LENT[id(self)] = self
+        self._lent_for_writing |= writes
+
+    def settle(self) -> None:
+        """Ends a loan: what the borrower wrote goes to the parts, and the whole is freed."""
+        if id(self) in LENT:
+            with tf.init_scope():
+                if self._lent_for_writing:
+                    self._parts.write(self._resource.read())
+                self._free_whole()
+
+    def _refuse_raw_write(self) -> None:
+        if self._resource.exists():
+            self._resource.destroy()
+            raise RuntimeError(
+                f"a raw op assigned to the handle of {self.name}, which lies in parts ({self._layout_text()}), so the "
+                "value did not reach them and is dropped; use the variable's own assign methods"
+            )
+
+    def _layout_text(self) -> str:
+        return f"{','.join(map(str, self._parts.layout))} over {self._parts.mesh.text()}"
+
+    def _eager_in_parts(self) -> bool:
+        return self._parts is not None and tf.executing_eagerly()
+
+    # Reading.
+
+    def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
+        if not (self._gathers and tf.executing_eagerly()):
+            return super()._read_variable_op(no_copy)
+        tf_private.variable_accessed(self)
+        value = self.logical_value()
+        tf_private.record_read(self, value)
+        return value
+
+    def is_initialized(self, name: str | None = None) -> tf.Tensor:
+        return tf.constant(True) if self._eager_in_parts() else super().is_initialized(name)
+
+    def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
+        if self._gathers and tf.executing_eagerly():
+            return tf.gather(self._read_variable_op(), indices, name=name)
+        return super().sparse_read(indices, name)
+
+    def gather_nd(self, indices: Any, name: str | None = None) -> tf.Tensor:
+        if self._gathers and tf.executing_eagerly():
+            return tf.gather_nd(self._read_variable_op(), indices, name=name)
+        return super().gather_nd(indices, name)
+
+    # Writing.
+
+    def assign(self, value: Any, use_locking: Any = None, name: str | None = None, read_value: bool = True) -> Any:
+        if not self._eager_in_parts():
+            return super().assign(value, use_locking, name, read_value)
+        whole = tf.convert_to_tensor(value, dtype=self.dtype)
+        self._check_shape(whole, "assign")
+        self._drop_loan()
+        self._parts.write(whole)
+        return self if read_value else None
+
+    def assign_add(self, delta: Any, use_locking: Any = None, name: str | None = None, read_value: bool = True) -> Any:
+        if not self._eager_in_parts():
+            return super().assign_add(delta, use_locking, name, read_value)
+        delta = tf.convert_to_tensor(delta, dtype=self.dtype)
+        self._check_shape(delta, "assign_add")
+        self.settle()
+        if self._parts.additive:
+            self._parts.add(delta)
+        else:
+            self._parts.write(self.logical_value() + delta)
+        return self if read_value else None
+
+    def assign_sub(self, delta: Any, use_locking: Any = None, name: str | None = None, read_value: bool = True) -> Any:
+        if not self._eager_in_parts():
+            return super().assign_sub(delta, use_locking, name, read_value)
+        return self.assign_add(tf.negative(tf.convert_to_tensor(delta, dtype=self.dtype)), read_value=read_value)
+
+    def _check_shape(self, value: tf.Tensor, what: str) -> None:
+        if not self.shape.is_compatible_with(value.shape):
+            raise ValueError(
+                f"Cannot {what} a value of shape {value.shape} to variable {self.name} of shape {self.shape}"
+            )
+
+    def _drop_loan(self) -> None:
+        """Ends a loan whose value is about to be replaced."""
+        self._lent_for_writing = False
+        self.settle()
+
+    @contextlib.contextmanager
+    def _whole_for_a_while(self) -> Iterator[None]:
+        self.lend(writes=True, everywhere=True)
+        try:
+            yield
+        finally:
+            self.settle()
+
+    # Checkpoints and copies.
+
+    def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> Any:
+        if not self._eager_in_parts():
+            return super()._restore_from_tensors(restored_tensors)
+        (value,) = restored_tensors.values()
+        return self.assign(value)
+
+    def __deepcopy__(self, memo: dict) -> LaidOutVariable:
+        copy = type(self)(
+            initial_value=self.logical_value(),
+            trainable=self.trainable,
+            constraint=self.constraint,
+            dtype=self.dtype,
+            name=self._shared_name,
+            synchronization=self.synchronization,
+            aggregation=self.aggregation,
+        )
+        memo[id(self)] = copy
+        return copy
+
+    def __reduce__(self) -> tuple:
+        arguments = {
+            "initial_value": self.numpy(),
+            "trainable": self.trainable,
+            "name": self._shared_name,
+            "dtype": self.dtype,
+            "constraint": self.constraint,
+        }
+        return functools.partial(tf.Variable, **arguments), ()
+
+
+def _through_the_whole(name: str) -> Callable:
+    """A method that brings the whole back, has TensorFlow's own method work on it, and scatters the result."""
+    inherited = getattr(ResourceVariable, name)
+
+    @functools.wraps(inherited)
+    def method(self: LaidOutVariable, *arguments: Any, **keywords: Any) -> Any:
+        if not self._eager_in_parts():
+            return inherited(self, *arguments, **keywords)
+        with self._whole_for_a_while():
+            result = inherited(self, *arguments, **keywords)
+            # TensorFlow's answer reads the handle when asked, which by then has no storage.
+            return self if isinstance(result, tf.Variable) else result
+
+    return method
+
+
+for _name in (
+    "batch_scatter_update",
+    "count_up_to",
+    "scatter_add",
+    "scatter_div",
+    "scatter_max",
+    "scatter_min",
+    "scatter_mul",
+    "scatter_nd_add",
+    "scatter_nd_max",
+    "scatter_nd_min",
+    "scatter_nd_sub",
+    "scatter_nd_update",
+    "scatter_sub",
+    "scatter_update",
+    "_strided_slice_assign",
+):
+    setattr(LaidOutVariable, _name, _through_the_whole(_name))
