@@ -1,0 +1,1 @@
+"""Boxing: changing a tensor from one layout to another."""

@@ -1,0 +1,65 @@
+"""Moves: the layout changes that a plan needs, each tensor to each layout once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from whaleish.boxing.volume import volume
+from whaleish.graph import LogicalGraph, layout_bytes
+from whaleish.mesh import Mesh
+from whaleish.planner.plan import Plan
+from whaleish.sbp import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One boxing.
+
+    Attributes:
+      tensor: what is moved; source and target: its layouts before and after.
+      nbytes: what all devices send together, by the volume table.
+      reader: the first op that reads the result; -1 for an output of the step.
+    """
+
+    tensor: int
+    source: Layout
+    target: Layout
+    nbytes: float
+    reader: int
+
+
+def find_moves(graph: LogicalGraph, plan: Plan) -> dict[tuple[int, Layout], Move]:
+    """(tensor, target layout) -> move, in the order in which the ops first need them.
+
+    A tensor that some reader needs whole is made whole first, and its other layouts are then cut from that.
+    """
+    made: dict[int, Layout] = {}
+    wanted: dict[int, dict[Layout, int]] = {}
+    for index, (op, choice) in enumerate(zip(graph.ops, plan.choices, strict=True)):
+        for tensor, layout in zip(op.inputs, choice.inputs, strict=True):
+            if graph.tensors[tensor].dtype != "resource" and tensor not in graph.constants:
+                wanted.setdefault(tensor, {}).setdefault(layout, index)
+        made.update(zip(op.outputs, choice.outputs, strict=True))
+    for tensor, layout in zip(graph.outputs, plan.outputs, strict=True):
+        if tensor in graph.constants:
+            continue
+        wanted.setdefault(tensor, {}).setdefault(layout, -1)
+    moves: dict[tuple[int, Layout], Move] = {}
+    for tensor, readers in wanted.items():
+        held = [made[tensor]]
+        spec = graph.tensors[tensor]
+        nbytes = layout_bytes(spec.shape or (), spec.dtype)
+        for layout, reader in sorted(readers.items(), key=lambda item: -sum(sbp.is_broadcast for sbp in item[0])):
+            if layout in held:
+                continue
+            costs = [(_volume(have, layout, nbytes, plan.mesh), have) for have in held]
+            cost, source = min(costs, key=lambda pair: pair[0])
+            moves[tensor, layout] = Move(tensor, source, layout, cost, reader)
+            held.append(layout)
+    return moves
+
+
+def _volume(source: Layout, target: Layout, nbytes: float, mesh: Mesh) -> float:
+    return sum(
+        volume(a, b, nbytes, axis.size) for a, b, axis in zip(source, target, mesh.axes, strict=True)
+    )  # one axis so far: with several, each move also counts the copies along the other axes

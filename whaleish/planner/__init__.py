@@ -1,0 +1,6 @@
+"""The planner: a logical graph and a cluster in, a plan out. Pure: no TensorFlow, no devices."""
+
+from whaleish.planner.plan import Choice, Plan
+from whaleish.planner.search import PlanError, make_plan
+
+__all__ = ["Choice", "Plan", "PlanError", "make_plan"]

@@ -1,0 +1,79 @@
+"""Where partial sums become whole: the cheapest places, found as minimum cuts.
+
+Linear ops may work on the summands of a partial sum, so its reduction can wait; it should wait where sums meet or
+shrink, and not where one sum goes several ways. The tensors that are partial form regions joined by linear ops. In each
+region every way from the ops that make partial sums to those that need whole values must meet one reduction: a minimum
+vertex cut, with the bytes of a tensor as its capacity.
+"""
+
+from __future__ import annotations
+
+import networkx as nx
+
+from whaleish.graph import layout_bytes
+from whaleish.planner.view import AxisView, Candidate
+
+_EVERY_REDUCTION = 512  # bytes: what a reduction costs besides its own, so that of equal cuts the smallest number wins
+
+
+def settle_partials(view: AxisView, taken: list[Candidate], outputs: set[int]) -> list[Candidate]:
+    """Replaces linear ops on summands by the same ops on whole values where reducing earlier is cheaper.
+
+    Args:
+      taken: the candidate of each op. outputs: tensors that leave the step, where whole values are needed.
+    """
+    graph = view.graph
+    made = {t: s for op, c in zip(graph.ops, taken, strict=True) for t, s in zip(op.outputs, c.outputs, strict=True)}
+    partial = {t for t, sbp in made.items() if sbp.kind == "P"}
+    wanted = {t for t in partial if t in outputs}
+    edges: list[tuple[int, int]] = []
+    carried: set[int] = set()
+    for op, candidate in zip(graph.ops, taken, strict=True):
+        for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
+            if tensor not in partial:
+                continue
+            if need.kind == "P":
+                results = [t for t in op.outputs if t in partial]
+                edges += [(tensor, result) for result in results]
+                carried.update(results)
+            if need.kind != "P":
+                wanted.add(tensor)
+    early = _sink_side(view, edges, partial - carried, wanted)
+    settled = list(taken)
+    for index, op in enumerate(graph.ops):
+        if op.outputs and op.outputs[0] in early:
+            settled[index] = view.candidates(index)[0]
+    return settled
+
+
+def _sink_side(view: AxisView, edges: list[tuple[int, int]], sources: set[int], wanted: set[int]) -> set[int]:
+    """The tensors that lie behind the cheapest cuts, and so are made from whole values."""
+    region = nx.Graph(edges)
+    behind: set[int] = set()
+    for component in nx.connected_components(region):
+        first = component & sources
+        if component & wanted >= first:
+            # Every sum is wanted whole where it is made: it is reduced there, and what follows is whole.
+            behind |= component - first
+            continue
+        if component & wanted:
+            behind |= _cut(view, [e for e in edges if e[0] in component], component, first, component & wanted)
+    return behind
+
+
+def _cut(
+    view: AxisView, edges: list[tuple[int, int]], component: set[int], sources: set[int], wanted: set[int]
+) -> set[int]:
+    network = nx.DiGraph()
+    for tensor in component:
+        spec = view.graph.tensors[tensor]
+        capacity = layout_bytes(spec.shape or (), spec.dtype) + _EVERY_REDUCTION
+        network.add_edge((tensor, "in"), (tensor, "out"), capacity=capacity)
+    for before, after in edges:
+        network.add_edge((before, "out"), (after, "in"))
+    for tensor in sources:
+        network.add_edge("source", (tensor, "in"))
+    for tensor in wanted:
+        network.add_edge((tensor, "out"), "sink")
+    _, (near, _) = nx.minimum_cut(network, "source", "sink")
+    return {tensor for tensor in component if (tensor, "in") not in near}

@@ -1,0 +1,154 @@
+"""Plans: which layout every tensor of a step has, as plain data that prints and parses back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from whaleish.mesh import Axis, Mesh
+from whaleish.sbp import Layout, format_layout, parse_layout
+
+_HEADER = "whaleish plan 1"
+
+
+class Choice(NamedTuple):
+    """How one op is carried out: the layouts it reads its inputs in, and those it leaves its outputs in."""
+
+    inputs: tuple[Layout, ...]
+    outputs: tuple[Layout, ...]
+    expands: bool = False
+
+    def __str__(self) -> str:
+        arrow = " => " if self.expands else " -> "
+        return _join(self.inputs) + arrow + _join(self.outputs)
+
+    @classmethod
+    def parse(cls, text: str) -> Choice:
+        expands = " => " in text
+        left, _, right = text.partition(" => " if expands else " -> ")
+        return cls(_split(left), _split(right), expands)
+
+
+def _join(layouts: Sequence[Layout]) -> str:
+    return " ".join(map(format_layout, layouts)) or "."
+
+
+def _split(text: str) -> tuple[Layout, ...]:
+    return () if text.strip() == "." else tuple(map(parse_layout, text.split()))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The layouts of one captured step.
+
+    Attributes:
+      mesh: the devices and their axes.
+      graph: fingerprint of the graph that the plan is for.
+      inputs: layout in which each argument tensor arrives.
+      outputs: layout in which each result leaves the step.
+      variables: (name, layout), in the graph's order.
+      choices: one per op of the graph.
+
+    `str(plan)` writes each distinct choice once, with the ranges of op numbers that take it, and `Plan.parse` reads
+    that back.
+    """
+
+    mesh: Mesh
+    graph: str
+    inputs: tuple[Layout, ...]
+    outputs: tuple[Layout, ...]
+    variables: tuple[tuple[str, Layout], ...]
+    choices: tuple[Choice, ...]
+
+    def __str__(self) -> str:
+        lines = [
+            _HEADER,
+            f"mesh {self.mesh.text()} on {_ranges(self.mesh.devices)}",
+            f"graph {self.graph} of {len(self.choices)} ops",
+            f"inputs {_join(self.inputs)}",
+            f"outputs {_join(self.outputs)}",
+        ]
+        lines += [f"variable {name} {format_layout(layout)}" for name, layout in self.variables]
+        takers: dict[Choice, list[int]] = {}
+        for index, choice in enumerate(self.choices):
+            takers.setdefault(choice, []).append(index)
+        lines += [f"ops {choice} : {_ranges(indices)}" for choice, indices in takers.items()]
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def parse(cls, text: str) -> Plan:
+        """Reads what `str(plan)` wrote; raises ValueError naming the line that it cannot read."""
+        fields: dict[str, str] = {}
+        variables: list[tuple[str, Layout]] = []
+        choices: dict[int, Choice] = {}
+        lines = text.strip().splitlines()
+        if not lines or lines[0] != _HEADER:
+            found = lines[0] if lines else ""
+            raise ValueError(f"this is not a plan: it begins with {found!r}, a plan with {_HEADER!r}")
+        for number, line in enumerate(lines[1:], 2):
+            word, _, rest = line.partition(" ")
+            try:
+                if word == "variable":
+                    name, _, layout = rest.rpartition(" ")
+                    variables.append((name, parse_layout(layout)))
+                elif word == "ops":
+                    choice_text, _, takers = rest.rpartition(" : ")
+                    choices.update(dict.fromkeys(_parse_ranges(takers), Choice.parse(choice_text)))
+                else:
+                    fields[word] = rest
+            except ValueError as error:
+                raise ValueError(f"line {number} of the plan, {line!r}: {error}") from error
+        fingerprint, _, count = fields["graph"].removesuffix(" ops").partition(" of ")
+        if sorted(choices) != list(range(int(count))):
+            raise ValueError(f"the plan is for {count} ops but gives layouts for {len(choices)}: it was cut short")
+        return cls(
+            mesh=_parse_mesh(fields["mesh"]),
+            graph=fingerprint,
+            inputs=_split(fields["inputs"]),
+            outputs=_split(fields["outputs"]),
+            variables=tuple(variables),
+            choices=tuple(choices[index] for index in range(int(count))),
+        )
+
+    def save(self, path: str | Path) -> None:
+        Path(path).write_text(str(self))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Plan:
+        return cls.parse(Path(path).read_text())
+
+    def diff(self, other: Plan) -> list[str]:
+        """The lines in which two plans differ, `-` for this one's and `+` for the other's."""
+        mine, theirs = str(self).splitlines(), str(other).splitlines()
+        return [f"- {line}" for line in mine if line not in set(theirs)] + [
+            f"+ {line}" for line in theirs if line not in set(mine)
+        ]
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """`0-3,5` for 0, 1, 2, 3, 5."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _parse_ranges(text: str) -> Iterator[int]:
+    for run in text.split(","):
+        first, _, last = run.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def _parse_mesh(text: str) -> Mesh:
+    axes_text, _, devices = text.partition(" on ")
+    axes = []
+    for axis in axes_text.split(" x "):
+        name, _, rest = axis.partition(":")
+        size, _, shares = rest.removesuffix("]").partition("[")
+        axes.append(Axis(name, int(size), tuple(map(int, shares.split(","))) if shares else None))
+    return Mesh(tuple(axes), tuple(_parse_ranges(devices)))

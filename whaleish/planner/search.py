@@ -1,0 +1,297 @@
+"""The search: the cheapest layouts that do what the scopes ask.
+
+The ops are visited in order with a beam of states. A state holds the layouts of the tensors that later ops still read;
+two states with equal layouts merge into the cheaper one, so as long as the beam is wide enough this is a dynamic
+program over the frontier of the graph (the idea of SoyBean's one-cut algorithm, Wang et al., 2018, with the frontier of
+a topological order in place of breadth-first levels). States branch only where the user asked for `split`; elsewhere
+the cheapest signature is taken.
+
+Forward boxings are charged together with the ones that the backward pass will need for the gradient of the same
+tensor, which has the dual layout. That is why two stacked products come out column-split, then row-split.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from whaleish.boxing.volume import volume
+from whaleish.cluster import Cluster
+from whaleish.graph import BACKWARD, FORWARD, LogicalGraph, layout_bytes
+from whaleish.mesh import Axis
+from whaleish.planner.mates import find_mates
+from whaleish.planner.partial import settle_partials
+from whaleish.planner.plan import Choice, Plan
+from whaleish.planner.roles import SPLIT, PlanError, Role, find_roles
+from whaleish.planner.view import AxisView, Candidate
+from whaleish.sbp import B, Layout, Sbp, dual
+
+BEAM = 24
+_INFINITE = float("inf")
+_PRODUCTS = frozenset(
+    [
+        "MatMul",
+        "BatchMatMul",
+        "BatchMatMulV2",
+        "BatchMatMulV3",
+        "Einsum",
+        "Conv2D",
+        "Conv3D",
+        "DepthwiseConv2dNative",
+        "GatherV2",
+        "ResourceGather",
+    ]
+)
+_CARRIERS = frozenset(["ReadVariableOp", "Cast", "Identity", "Reshape", "Transpose"])
+
+
+def make_plan(
+    graph: LogicalGraph,
+    cluster: Cluster,
+    *,
+    fingerprint: str = "0",
+    inputs: tuple[Layout, ...] | None = None,
+    variables: Mapping[str, Layout] | None = None,
+) -> Plan:
+    """Plans a captured step for the devices of a cluster.
+
+    Args:
+      graph: the step.
+      cluster: how many devices, and how fast.
+      fingerprint: identifies the graph in the plan.
+      inputs: layout in which each argument arrives; the default is B, every process is given the whole batch.
+      variables: layouts that variables have already and keep.
+
+    Raises:
+      PlanError: the scopes cannot be satisfied; names the scope or op, and what to do.
+    """
+    mesh, roles = find_roles(graph, cluster.size)
+    (axis,) = mesh.axes
+    arrivals = [layout[0] for layout in inputs] if inputs else [B] * len(graph.inputs)
+    view = AxisView(graph, axis, cluster)
+    fixed = {v.handle: variables[v.name][0] for v in graph.variables if variables and v.name in variables}
+    search = Search(graph, view, roles, dict(zip(graph.inputs, arrivals, strict=True)), fixed)
+    candidates = settle_partials(view, search.run(), set(graph.outputs))
+    layouts = search.layouts
+    return Plan(
+        mesh=mesh,
+        graph=fingerprint,
+        inputs=tuple((sbp,) for sbp in arrivals),
+        outputs=tuple((B,) for _ in graph.outputs),
+        variables=tuple((v.name, (layouts.get(v.handle, B),)) for v in graph.variables),
+        choices=tuple(
+            Choice(tuple((s,) for s in c.inputs), tuple((s,) for s in c.outputs), c.expands) for c in candidates
+        ),
+    )
+
+
+@dataclass(slots=True)
+class _State:
+    """One way to have carried out the ops so far.
+
+    Attributes:
+      held: tensor -> layouts in which it exists, the one it was made in first.
+      trail: the candidates taken, newest first, as a linked list.
+    """
+
+    cost: float = 0.0
+    held: dict[int, tuple[Sbp, ...]] = field(default_factory=dict)
+    trail: tuple[Candidate, object] | None = None
+
+
+class Search:
+    """One run of the search over one axis."""
+
+    def __init__(
+        self, graph: LogicalGraph, view: AxisView, roles: list[Role], arrivals: dict[int, Sbp], fixed: dict[int, Sbp]
+    ) -> None:
+        self.graph, self.view, self.roles = graph, view, roles
+        self.axis: Axis = view.axis
+        self.arrivals, self.fixed = arrivals, fixed
+        self.layouts: dict[int, Sbp] = {}
+        self.nbytes = [layout_bytes(t.shape or (), t.dtype) for t in graph.tensors]
+        self.handles = {v.handle for v in graph.variables}
+        self.weights, self.differentiable = self._dependents()
+        self.has_backward = any(op.phase == BACKWARD for op in graph.ops)
+        self.splittable = self._splittable()
+        self.mates = {handle: group for group in find_mates(graph) for handle in group}
+        self.last_use = self._last_uses()
+
+    def run(self) -> list[Candidate]:
+        """The candidate taken for each op; fills `layouts` with those of the variables' handles."""
+        beam = [_State(held={handle: (sbp,) for handle, sbp in self.fixed.items()})]
+        for index in range(len(self.graph.ops)):
+            beam = self._advance(index, beam)
+        best = min(beam, key=lambda state: state.cost)
+        self.layouts = {handle: best.held[handle][0] for handle in self.handles if handle in best.held}
+        taken: list[Candidate] = []
+        trail = best.trail
+        while trail is not None:
+            taken.append(trail[0])
+            trail = trail[1]  # type: ignore[assignment]
+        return taken[::-1]
+
+    def _advance(self, index: int, beam: list[_State]) -> list[_State]:
+        branches = self._branches(index)
+        merged: dict[object, _State] = {}
+        for state in beam:
+            options = self._options(index, state)
+            if not options:
+                raise self._unsatisfied(index)
+            if not branches:
+                options = [min(options, key=lambda option: option[0])]
+            for copy_held, (cost, candidate) in zip(
+                itertools.chain([False] * (len(options) == 1), itertools.repeat(True)), options, strict=False
+            ):
+                held = dict(state.held) if copy_held else state.held
+                self._take(index, candidate, held)
+                successor = _State(state.cost + cost, held, (candidate, state.trail))
+                key = frozenset(held.items()) if branches or len(beam) > 1 else None
+                if key not in merged or successor.cost < merged[key].cost:
+                    merged[key] = successor
+        return sorted(merged.values(), key=lambda state: state.cost)[:BEAM]
+
+    def _take(self, index: int, candidate: Candidate, held: dict[int, tuple[Sbp, ...]]) -> None:
+        op = self.graph.ops[index]
+        for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
+            layouts = held.get(tensor, ())
+            if need not in layouts:
+                held[tensor] = (*layouts, need)
+        for tensor, made in zip(op.outputs, candidate.outputs, strict=True):
+            if tensor not in self.handles:
+                held[tensor] = (made,)
+        for tensor in (*op.inputs, *op.outputs):
+            if self.last_use[tensor] <= index and tensor not in self.handles:
+                held.pop(tensor, None)
+
+    def _options(self, index: int, state: _State) -> list[tuple[float, Candidate]]:
+        """(cost, candidate) of everything that op `index` may do in a state."""
+        op = self.graph.ops[index]
+        if op.type == "Placeholder":
+            return [(0.0, Candidate((), (self.arrivals.get(op.outputs[0], B),), False, 0, 0.0))]
+        found = []
+        for candidate in self._with_units(index, state):
+            if not self._allowed(index, candidate):
+                continue
+            cost = candidate.seconds
+            if candidate.inner_bytes and self.roles[op.scope].kind != SPLIT:
+                moved = 2 * (self.axis.size - 1) * candidate.inner_bytes
+                cost += self.view.cluster.boxing_seconds(moved, self.axis.size)
+            for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
+                cost += self._boxing(tensor, need, state, op.phase)
+                if cost == _INFINITE:
+                    break
+            else:
+                found.append((cost, candidate))
+        return found
+
+    def _with_units(self, index: int, state: _State) -> list[Candidate]:
+        """The op's candidates, and those scaled to inputs that are split on multiples of larger units."""
+        found = list(self.view.candidates(index))
+        for candidate in found[:]:
+            for position, tensor in enumerate(self.graph.ops[index].inputs):
+                need = candidate.inputs[position]
+                for have in state.held.get(tensor, ()):
+                    if need.is_split and have.is_split and have.dim == need.dim and have.unit != need.unit:
+                        scaled = self.view.scaled(index, candidate, position, have.unit)
+                        if scaled is not None and scaled not in found:
+                            found.append(scaled)
+        return found
+
+    def _boxing(self, tensor: int, need: Sbp, state: _State, phase: str) -> float:
+        if tensor in self.handles:
+            return self._handle_cost(tensor, need, state)
+        held = state.held[tensor]
+        if need in held:
+            return 0.0
+        parts, nbytes = self.axis.size, self.nbytes[tensor]
+        moved = min(volume(have, need, nbytes, parts) for have in held)
+        if phase == FORWARD and self.has_backward and tensor in self.differentiable:
+            moved += volume(dual(need), dual(held[0]), nbytes, parts)
+        return self.view.cluster.boxing_seconds(moved, parts) if moved < _INFINITE else _INFINITE
+
+    def _handle_cost(self, handle: int, need: Sbp, state: _State) -> float:
+        """A variable has one layout, free to choose at its first use."""
+        if handle in state.held:
+            return 0.0 if state.held[handle][0] == need else _INFINITE
+        if handle in self.splittable:
+            return _INFINITE if need.is_partial else 0.0
+        mates = [state.held[mate][0] for mate in self.mates.get(handle, ()) if mate in state.held]
+        return 0.0 if need == (mates[0] if mates else B) else _INFINITE
+
+    def _allowed(self, index: int, candidate: Candidate) -> bool:
+        """Whether a candidate does with the op's weights what its scope asks."""
+        op = self.graph.ops[index]
+        if op.type not in _PRODUCTS or op.phase != FORWARD:
+            return True
+        role = self.roles[op.scope]
+        for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
+            if tensor not in self.weights:
+                continue
+            if role.kind != SPLIT:
+                if need != B and tensor not in self.splittable:
+                    return False
+                continue
+            shape = self.graph.tensors[tensor].shape or ()
+            if len(shape) < 2:
+                continue
+            if not need.is_split or shape[need.dim] < self.axis.size:
+                return False
+            if role.dim is not None and need.dim != role.dim % len(shape):
+                return False
+        return True
+
+    def _branches(self, index: int) -> bool:
+        op = self.graph.ops[index]
+        if op.phase != FORWARD:
+            return False
+        return self.roles[op.scope].kind == SPLIT or any(t in self.splittable for t in op.inputs)
+
+    def _dependents(self) -> tuple[set[int], set[int]]:
+        """Tensors that are weights (a variable read, cast or reshaped), and those that have a gradient."""
+        trainable = {v.handle for v in self.graph.variables if v.trainable}
+        weights, differentiable = set(self.handles), set(trainable)
+        for op in self.graph.ops:
+            floats = [t for t in op.outputs if self.graph.tensors[t].dtype.startswith(("float", "bfloat", "complex"))]
+            if any(t in differentiable for t in op.inputs):
+                differentiable.update(floats)
+            if op.type in _CARRIERS and op.inputs and op.inputs[0] in weights:
+                weights.update(op.outputs)
+        return weights, differentiable
+
+    def _splittable(self) -> set[int]:
+        """Handles of variables that a `split` scope reads and that every reader has a rule for."""
+        from whaleish.rules import registry
+
+        wanted, whole = set(), set()
+        for op in self.graph.ops:
+            for tensor in op.inputs:
+                if tensor in self.handles:
+                    if self.roles[op.scope].kind == SPLIT and op.phase == FORWARD:
+                        wanted.add(tensor)
+                    if registry.get(op.type) is None:
+                        whole.add(tensor)
+        found = wanted - whole
+        return found | {t for t in self.weights if t in found}
+
+    def _last_uses(self) -> list[int]:
+        last = [-1] * len(self.graph.tensors)
+        for index, op in enumerate(self.graph.ops):
+            for tensor in (*op.inputs, *op.outputs):
+                last[tensor] = index
+        for tensor in self.graph.outputs:
+            last[tensor] = len(self.graph.ops)
+        return last
+
+    def _unsatisfied(self, index: int) -> PlanError:
+        op, source = self.graph.ops[index], self.graph.source(index)
+        shapes = [self.graph.tensors[t].shape for t in op.inputs if t in self.weights]
+        place = f" at {source}" if source else ""
+        role = self.roles[op.scope]
+        pinned = f", dim={role.dim}" if role.dim is not None else ""
+        return PlanError(
+            f"split() cannot shard {op.type} {op.name!r}{place} over {self.axis.size} devices: its weight has shape "
+            f"{', '.join(map(str, shapes))}{pinned}, and a dim that is split must have at least {self.axis.size} "
+            "elements and a rule. Use fewer devices, another dim, or put it under replica()"
+        )

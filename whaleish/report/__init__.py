@@ -1,0 +1,1 @@
+"""Showing people what a plan does: text, for now."""

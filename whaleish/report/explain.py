@@ -1,0 +1,65 @@
+"""`explain`: every layout change of a plan with its bytes and its line, and every op that nothing could divide."""
+
+from __future__ import annotations
+
+from whaleish.boxing.moves import Move, find_moves
+from whaleish.graph import LogicalGraph
+from whaleish.planner.plan import Plan
+from whaleish.rules import registry
+from whaleish.sbp import format_layout
+
+_ALWAYS_WHOLE = frozenset({"Placeholder", "Const", "NoOp"})
+
+
+def moved(graph: LogicalGraph, plan: Plan) -> list[Move]:
+    """The boxings that send bytes, the largest first. `graph` and `plan` are the expanded ones."""
+    return sorted((m for m in find_moves(graph, plan).values() if m.nbytes), key=lambda m: (-m.nbytes, m.tensor))
+
+
+def without_rule(graph: LogicalGraph) -> list[int]:
+    """Ops that run whole on every device because their type has no rule."""
+    return [
+        index
+        for index, op in enumerate(graph.ops)
+        if registry.get(op.type) is None
+        and op.type not in _ALWAYS_WHOLE
+        and not (op.outputs and all(t in graph.constants for t in op.outputs))
+    ]
+
+
+def explain(graph: LogicalGraph, plan: Plan) -> str:
+    """A text for people. `graph` and `plan` are the expanded ones."""
+    moves = moved(graph, plan)
+    total = sum(m.nbytes for m in moves)
+    lines = [
+        f"mesh {plan.mesh.text()}, {len(graph.ops)} ops, {len(graph.variables)} variables "
+        f"({sum(any(s.is_split for s in layout) for _, layout in plan.variables)} sharded)",
+        f"{len(moves)} boxings send {bytes_text(total)} a step, {bytes_text(total / plan.mesh.size)} per device",
+    ]
+    for move in moves:
+        tensor = graph.tensors[move.tensor]
+        producer = graph.ops[tensor.producer]
+        where = _place(graph, tensor.producer) or (_place(graph, move.reader) if move.reader >= 0 else "")
+        lines.append(
+            f"  {format_layout(move.source)} -> {format_layout(move.target)}  {bytes_text(move.nbytes):>10}  "
+            f"{tensor.dtype}{list(tensor.shape or ())}  {producer.type} {producer.name}{where}"
+        )
+    whole = without_rule(graph)
+    lines.append(f"{len(whole)} ops run whole on every device for want of a rule" + (":" if whole else ""))
+    for index in whole:
+        lines.append(f"  {graph.ops[index].type} {graph.ops[index].name}{_place(graph, index)}")
+    return "\n".join(lines) + "\n"
+
+
+def _place(graph: LogicalGraph, op: int) -> str:
+    source = graph.source(op)
+    return f"  {source}" if source else ""
+
+
+def bytes_text(count: float) -> str:
+    """`12.3 MB`: powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError("unreachable")

@@ -1,0 +1,87 @@
+"""The check that opens every step over Horovod: are all ranks running the same step, on the same batch?
+
+Each rank contributes (x, -x) for each number x that must agree. The elementwise maximum over the ranks is (max, -min),
+so any two ranks that differ show on every rank. One small collective, which the step's others wait for: after a
+disagreement none of them starts, and no rank is left waiting in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from whaleish.boxing.horovod import HorovodBoxer
+from whaleish.writer import FunctionWriter, Ref
+
+NAME = "whaleish_check"
+STEPS_DIFFER = "whaleish: ranks run different steps"
+BATCHES_DIFFER = "whaleish: ranks were given different batches"
+
+
+def write_check(
+    boxer: HorovodBoxer, identity: int, inputs: Sequence[tuple[Ref, tuple[int, ...]]], device: str
+) -> list[str]:
+    """Writes the check; returns the nodes that must have run before any other collective.
+
+    Args:
+      identity: of the step and its plan; below 2**62.
+      inputs: the arguments, with their shapes, that must be equal on all ranks.
+    """
+    writer = boxer.writer
+    numbers = [writer.const(identity, "int64", device), _hash_all(writer, inputs, device)]
+    (both,) = writer.add("Pack", [numbers[0], numbers[1]], device=device, axis=0)
+    (negative,) = writer.add("Neg", [both], device=device)
+    axis = writer.const(0, "int32", device)
+    (sent,) = writer.add("ConcatV2", [both, negative, axis], device=device)
+    most = boxer.all_max(sent, (4,), NAME)
+    nodes = []
+    for number, (own, message) in enumerate(zip(numbers, (STEPS_DIFFER, BATCHES_DIFFER), strict=True)):
+        high, low = (_element(writer, most, place, device) for place in (number, number + 2))
+        (lowest,) = writer.add("Neg", [low], device=device)
+        (equal,) = writer.add("Equal", [high, lowest], device=device)
+        text = writer.const(message.encode(), "string", device)
+        name = writer.fresh("check")
+        writer.add("Assert", [equal, text, own, high, lowest], name=name, device=device, controls=nodes)
+        nodes = [name]
+    return nodes
+
+
+def _element(writer: FunctionWriter, vector: Ref, place: int, device: str) -> Ref:
+    begin, size = writer.const([place], "int32", device), writer.const([1], "int32", device)
+    (piece,) = writer.add("Slice", [vector, begin, size], device=device)
+    return writer.add("Reshape", [piece, writer.const([], "int32", device)], device=device)[0]
+
+
+def _hash_all(writer: FunctionWriter, inputs: Sequence[tuple[Ref, tuple[int, ...]]], device: str) -> Ref:
+    total = writer.const(0, "int64", device)
+    for number, (ref, shape) in enumerate(inputs, 1):
+        hashed = _hash(writer, ref, shape, device)
+        if hashed is None:
+            continue
+        (scaled,) = writer.add("Mul", [hashed, writer.const(2 * number + 1, "int64", device)], device=device)
+        (total,) = writer.add("AddV2", [total, scaled], device=device)
+    # Kept small, so that its negative exists.
+    return writer.add("FloorMod", [total, writer.const((1 << 61) - 1, "int64", device)], device=device)[0]
+
+
+_BITS = {"float32": "int32", "float64": "int64", "float16": "int16", "bfloat16": "int16", "complex64": "int64"}
+
+
+def _hash(writer: FunctionWriter, ref: Ref, shape: tuple[int, ...], device: str) -> Ref | None:
+    """Sums of bits within each row, weighted by row number, so that a batch in another order differs too."""
+    dtype = writer.dtypes[ref]
+    if dtype == "string":
+        (ref,) = writer.add("StringToHashBucketFast", [ref], device=device, num_buckets=1 << 40)
+    elif dtype in _BITS:
+        (ref,) = writer.add("Bitcast", [ref], device=device, type=_BITS[dtype])
+    elif dtype not in ("int8", "uint8", "int16", "uint16", "int32", "int64", "bool"):
+        return None
+    if writer.dtypes[ref] not in ("int32", "int64"):
+        (ref,) = writer.add("Cast", [ref], device=device, DstT="int32")
+    inner = writer.const(list(range(1, len(shape))), "int32", device)
+    (rows,) = writer.add("Sum", [ref, inner], device=device, keep_dims=False)
+    (rows,) = writer.add("Cast", [rows], device=device, DstT="int64")
+    if shape:
+        weights = writer.const([2 * row + 1 for row in range(shape[0])], "int64", device)
+        (rows,) = writer.add("Mul", [rows, weights], device=device)
+        (rows,) = writer.add("Sum", [rows, writer.const([0], "int32", device)], device=device, keep_dims=False)
+    return rows

@@ -1,0 +1,166 @@
+"""Emission: the function that one process runs, from a logical graph and its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from whaleish.boxing.boxer import Boxer
+from whaleish.boxing.moves import find_moves
+from whaleish.graph import LogicalGraph
+from whaleish.planner.plan import Plan
+from whaleish.planner.view import op_view
+from whaleish.rewrite.part import PartLowering
+from whaleish.rules import registry
+from whaleish.sbp import B, Layout
+from whaleish.writer import FunctionWriter, Ref
+
+
+@dataclass
+class Emitted:
+    """A finished function.
+
+    Attributes:
+      arguments: (tensor of the logical graph, part number, or -1 for what all parts share, argument's name), in
+        the order of the arguments.
+      outputs: a ref per output of the step.
+      must_run: nodes that run though no output depends on them.
+    """
+
+    writer: FunctionWriter
+    arguments: list[tuple[int, int, str]] = field(default_factory=list)
+    outputs: list[Ref] = field(default_factory=list)
+    must_run: list[str] = field(default_factory=list)
+
+
+BoxerFactory = Callable[[FunctionWriter], Boxer]
+
+
+class Emitter:
+    """Writes the parts that one process holds.
+
+    A whole op (all its layouts are B) of a process with several devices is written once, on the first: its results are
+    read from there by the others.
+    """
+
+    def __init__(self, graph: LogicalGraph, plan: Plan, parts: Sequence[int], devices: Sequence[str]) -> None:
+        self.graph, self.plan, self.mesh = graph, plan, plan.mesh
+        self.parts, self.devices = tuple(parts), tuple(devices)
+        self.moves = find_moves(graph, plan)
+        self.writer = FunctionWriter()
+        self.emitted = Emitted(self.writer)
+        self.boxer: Boxer
+        self._held: dict[tuple[int, Layout], list[Ref]] = {}
+        self._nodes: list[list[list[str]]] = []
+        self._depths = [0] * len(graph.tensors)
+        self._layouts = {
+            v.handle: layout for v, (_, layout) in zip(graph.variables, plan.variables, strict=True)
+        } | dict(zip(graph.inputs, plan.inputs, strict=True))
+        self._whole = (B,) * len(plan.mesh.axes)
+
+    def run(self, make_boxer: BoxerFactory) -> Emitted:
+        self._write_arguments()
+        self.boxer = make_boxer(self.writer)
+        for index in range(len(self.graph.ops)):
+            self._write_op(index)
+        for tensor, layout in zip(self.graph.outputs, self.plan.outputs, strict=True):
+            self.emitted.outputs.append(self._refs(tensor, layout)[0])
+        self.emitted.must_run += self.boxer.finish()
+        for index in self.graph.effects:
+            self.emitted.must_run += [name for names in self._nodes[index] for name in names]
+        self.emitted.must_run = list(dict.fromkeys(self.emitted.must_run))
+        return self.emitted
+
+    def _write_arguments(self) -> None:
+        """Arguments for the step's inputs and of the variables' storage, in that order."""
+        for tensor in (*self.graph.inputs, *(v.handle for v in self.graph.variables)):
+            layout, spec = self._layouts[tensor], self.graph.tensors[tensor]
+            shape = None if spec.dtype == "resource" else spec.shape
+            if all(sbp.is_broadcast for sbp in layout):
+                refs = [self._argument(tensor, -1, spec.dtype, shape)] * len(self.parts)
+            else:
+                refs = []
+                for part in self.parts:
+                    local = shape if shape is None else self.mesh.local_shape(shape, layout, part)
+                    refs.append(self._argument(tensor, part, spec.dtype, local))
+            self._held[tensor, layout] = refs
+
+    def _argument(self, tensor: int, part: int, dtype: str, shape: tuple[int, ...] | None) -> Ref:
+        ref = self.writer.argument("argument", dtype, shape)
+        self.emitted.arguments.append((tensor, part, ref))
+        return ref
+
+    def _write_op(self, index: int) -> None:
+        op, choice = self.graph.ops[index], self.plan.choices[index]
+        constant = bool(op.outputs) and all(t in self.graph.constants for t in op.outputs)
+        if constant or (op.outputs and op.outputs[0] in self._layouts):
+            self._nodes.append([[]] * len(self.parts))
+            return
+        whole = all(sbp.is_broadcast for layout in (*choice.inputs, *choice.outputs) for sbp in layout)
+        count = 1 if whole else len(self.parts)
+        inputs = [self._refs(t, layout) for t, layout in zip(op.inputs, choice.inputs, strict=True)]
+        view, rule = op_view(self.graph, index), registry.get(op.type)
+        lower = None if whole or rule is None else rule.lower
+        results: list[list[Ref]] = []
+        nodes: list[list[str]] = []
+        for k in range(count):
+            refs = [held[k] for held in inputs]
+            lowering = PartLowering(
+                self.writer,
+                view,
+                op,
+                choice,
+                self.mesh,
+                self.parts[k],
+                self.devices[k],
+                refs,
+                self._controls(op.controls, range(len(self.parts)) if whole else [k]),
+            )
+            results.append(lower(lowering) if lower else lowering.same())
+            nodes.append(lowering.nodes)
+        if whole:
+            results, nodes = results * len(self.parts), nodes * len(self.parts)
+        self._nodes.append(nodes)
+        depth = max((self._depth(t, layout) for t, layout in zip(op.inputs, choice.inputs, strict=True)), default=0)
+        for slot, (tensor, layout) in enumerate(zip(op.outputs, choice.outputs, strict=True)):
+            self._held[tensor, layout] = [made[slot] for made in results]
+            self._depths[tensor] = depth
+
+    def _controls(self, ops: Sequence[int], places: Sequence[int]) -> list[str]:
+        return [name for index in ops for k in places for name in self._nodes[index][k]]
+
+    def _depth(self, tensor: int, layout: Layout) -> int:
+        """Collectives that a tensor in a layout depends on: the longest chain of them."""
+        depth, move = self._depths[tensor], self.moves.get((tensor, layout))
+        while move is not None:
+            depth += move.nbytes > 0
+            move = self.moves.get((tensor, move.source))
+        return depth
+
+    def _refs(self, tensor: int, layout: Layout) -> list[Ref]:
+        """The parts of a tensor in a layout, boxed at the first demand."""
+        held = self._held.get((tensor, layout))
+        if held is None:
+            if tensor in self.graph.constants:
+                held = self._constant(self.graph.constants[tensor], self.graph.tensors[tensor].dtype, layout)
+            else:
+                move = self.moves[tensor, layout]
+                refs = self._refs(tensor, move.source)
+                shape = self.graph.tensors[tensor].shape or ()
+                held = self.boxer.box(refs, move.source, layout, shape, self._depth(tensor, move.source))
+            self._held[tensor, layout] = held
+        return held
+
+    def _constant(self, value: np.ndarray, dtype: str, layout: Layout) -> list[Ref]:
+        """A known value is cut while writing the graph."""
+        refs = []
+        for part, device in zip(self.parts, self.devices, strict=True):
+            pieces = self.mesh.pieces(value.shape, layout, part)
+            local = value[tuple(slice(start, start + length) for start, length in pieces)]
+            places = zip(self.mesh.coordinate(part), layout, strict=True)
+            if any(sbp.kind == "P" and place for place, sbp in places):
+                local = np.zeros_like(local)
+            refs.append(self.writer.const(local, dtype, device))
+        return refs
