@@ -1,0 +1,114 @@
+"""From flat nodes to the logical graph, ops one to one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import tensorflow as tf
+
+from whaleish import scopes as scopes_module
+from whaleish.capture.attributes import attributes
+from whaleish.capture.flat import Flat, ScopeKey
+from whaleish.graph import LogicalGraph, Op, ScopePath, Tensor
+
+SMALL = 4096
+"""Constants of at most this many elements have their value in the graph."""
+
+_NUMBERS = """bool uint8 uint16 uint32 uint64 int8 int16 int32 int64
+bfloat16 float16 float32 float64 complex64 complex128"""
+NUMBERS = frozenset(_NUMBERS.split())
+"""Types whose values numpy holds."""
+
+
+def convert(flat: Flat) -> LogicalGraph:
+    """Every node as an op, with its payload; no effects, phases or folding yet.
+
+    `graph.variables` is left empty: the caller knows which inputs are variables.
+    """
+    graph = LogicalGraph()
+    operations = {op.name: op for op in flat.graph.get_operations()}
+    index: dict[str, int] = {}
+    paths = _Paths(graph.scopes)
+    tensors, constants = graph.tensors, graph.constants
+    for number, node in enumerate(flat.nodes):
+        name, kind = node.name, node.op
+        inputs, controls = [], []
+        for text in node.input:
+            if text[0] == "^":
+                controls.append(index[text[1:]])
+                continue
+            producer, _, slot = text.partition(":")
+            inputs.append(graph.ops[index[producer]].outputs[int(slot or 0)])
+        first = len(tensors)
+        for slot, output in enumerate(operations[name].outputs):
+            tensors.append(Tensor(number, slot, static_shape(output), output.dtype.name))
+        op = Op(
+            name,
+            kind,
+            tuple(inputs),
+            tuple(range(first, len(tensors))),
+            tuple(sorted(set(controls))),
+            attributes(node),
+            scope=paths.index(node, flat),
+            payload=node,
+        )
+        if kind == "Const":
+            value = constant_value(node)
+            if value is not None:
+                constants[first] = value
+        index[name] = number
+        graph.ops.append(op)
+    graph.inputs = tuple(graph.ops[index[name]].outputs[0] for name in flat.inputs)
+    graph.outputs = tuple(graph.ops[index[n]].outputs[int(slot)] for n, slot in (o.split(":") for o in flat.outputs))
+    graph.effects = tuple(sorted(index[name] for name in flat.roots))
+    return graph
+
+
+def static_shape(tensor: tf.Tensor) -> tuple[int, ...] | None:
+    """The shape where every dim of it is known, else None."""
+    shape = tensor.shape
+    return tuple(shape.as_list()) if shape.is_fully_defined() else None
+
+
+def constant_value(node: tf.compat.v1.NodeDef) -> np.ndarray | None:
+    """Value of a `Const` node if it is a small array of numbers."""
+    proto = node.attr["value"].tensor
+    size = 1
+    for dim in proto.tensor_shape.dim:
+        size *= dim.size
+    if size > SMALL or tf.as_dtype(proto.dtype).name not in NUMBERS:
+        return None
+    return tf.make_ndarray(proto)
+
+
+class _Paths:
+    """Numbers the distinct scope paths, and the scopes in them, in the order of their first ops."""
+
+    def __init__(self, paths: list[ScopePath]) -> None:
+        self.paths = paths
+        self.known: dict[tuple[ScopeKey, ...], int] = {(): 0}
+        self.numbers: dict[ScopeKey, int] = {}
+
+    def index(self, node: tf.compat.v1.NodeDef, flat: Flat) -> int:
+        keys = scope_keys(node, flat)
+        found = self.known.get(keys)
+        if found is None:
+            path: ScopePath = ()
+            for key in keys:
+                number = self.numbers.setdefault(key, len(self.numbers))
+                path = (*path, replace(key.scope, number=number))
+                scopes_module.check(path)
+            found = self.known[keys] = len(self.paths)
+            self.paths.append(path)
+        return found
+
+
+def scope_keys(node: tf.compat.v1.NodeDef, flat: Flat) -> tuple[ScopeKey, ...]:
+    """The scopes round a node: those of the calls that it came out of, then its own."""
+    around = flat.scopes.get(node.name, ())
+    if scopes_module.ATTRIBUTE not in node.attr:
+        return around
+    own = scopes_module.parse(node.attr[scopes_module.ATTRIBUTE].s.decode())
+    call = flat.calls.get(node.name, 0)
+    return around + tuple(ScopeKey(scope, call) for scope in own)

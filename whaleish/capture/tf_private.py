@@ -1,0 +1,100 @@
+"""The private TensorFlow and Keras calls of the front end, all of them, one small function each."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+from keras.src.backend.common import global_state
+from tensorflow.python.framework import op_def_registry
+from tensorflow.python.ops import handle_data_util, resource_variable_ops
+
+
+@contextlib.contextmanager
+def op_attribute(graph: tf.Graph, name: str, value: str) -> Iterator[None]:
+    """Every op made in `graph` inside carries the string attribute."""
+    with graph._attr_scope({name: tf.compat.v1.AttrValue(s=value.encode())}):
+        yield
+
+
+def traced_graph() -> tf.Graph | None:
+    """The graph that ops made now go into; None in eager code."""
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+
+def next_number(graph: tf.Graph) -> int:
+    """0, 1, 2... for one graph."""
+    count = getattr(graph, "_whaleish_scopes_entered", 0)
+    graph._whaleish_scopes_entered = count + 1
+    return count
+
+
+def current_attribute(graph: tf.Graph, name: str) -> str | None:
+    """The value that an op made in `graph` now would carry."""
+    value = graph._attr_scope_map.get(name)
+    return None if value is None else value.s.decode()
+
+
+def outer_graph(graph: tf.Graph) -> tf.Graph | None:
+    """The graph in which the function that is being traced was called; None for the outermost one."""
+    return getattr(graph, "outer_graph", None)
+
+
+def inside_keras_call() -> bool:
+    """Whether a Keras layer is being called on this thread."""
+    return global_state.get_global_attribute("current_call_ctx") is not None
+
+
+def keras_tensors_made() -> int:
+    """How many symbolic Keras tensors were made so far; it only ever grows, but for `keras.utils.clear_session`."""
+    names = global_state.get_global_attribute("object_name_uids")
+    return 0 if names is None else names.get("keras_tensor", 0)
+
+
+def variable_data(handle: tf.Tensor) -> tuple[tuple[int | None, ...] | None, str] | None:
+    """Shape and dtype of what a resource tensor refers to, where TensorFlow knows them."""
+    data = getattr(handle, "_handle_data", None) or handle_data_util.get_resource_handle_data(handle)
+    if data is None or not data.is_set or len(data.shape_and_type) != 1:
+        return None
+    shape = tf.TensorShape(data.shape_and_type[0].shape)
+    return (
+        None if shape.rank is None else tuple(shape.as_list()),
+        tf.as_dtype(data.shape_and_type[0].dtype).name,
+    )
+
+
+def copy_variable_data(source: tf.Tensor, target: tf.Tensor) -> None:
+    """Gives a resource placeholder the shape and dtype that another handle has."""
+    handle_data_util.copy_handle_data(source, target)
+
+
+def variable_of_handle(handle: tf.Tensor, shape: tuple[int, ...], dtype: str) -> tf.Variable:
+    """A variable object for a handle whose own object is out of reach."""
+    return resource_variable_ops.BaseResourceVariable(
+        trainable=False, shape=tf.TensorShape(shape), dtype=tf.as_dtype(dtype), handle=handle
+    )
+
+
+def function_graph(graph: tf.Graph, name: str) -> tf.Graph | None:
+    """The graph that a library function of `graph` was made from, where it still exists."""
+    function = graph._get_function(name)
+    return getattr(function, "cached_graph", None) if function is not None else None
+
+
+def is_stateful(op_type: str) -> bool:
+    """Whether running the op may do or see more than its inputs and outputs (true for unknown ops)."""
+    definition = op_def_registry.get(op_type)
+    return definition is None or definition.is_stateful
+
+
+def run_once(definition: tf.compat.v1.GraphDef, fetches: list[str]) -> list[Any]:
+    """Values of tensors of a graph without inputs, computed on the CPU without rewriting the graph."""
+    config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
+    config.graph_options.optimizer_options.opt_level = -1
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(definition, name="")
+        with tf.compat.v1.Session(graph=graph, config=config) as session:
+            return session.run(fetches)

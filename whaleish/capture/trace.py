@@ -1,0 +1,129 @@
+"""Tracing a training step into a `Capture`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from whaleish.capture import tf_private
+from whaleish.capture.convert import convert
+from whaleish.capture.flat import Flat, flat_of
+from whaleish.capture.fold import fold
+from whaleish.capture.phases import find_phases
+from whaleish.capture.prune import find_effects, prune
+from whaleish.capture.results import Results
+from whaleish.capture.signature import Signature, take_apart
+from whaleish.graph import LogicalGraph, Variable
+
+
+@dataclass
+class Capture:
+    """A traced step.
+
+    Attributes:
+      graph: its `inputs` are the flat tensor arguments, then `captured`, then `resources`.
+      signature: of the call that was traced.
+      captured: eager tensors that the step closes over.
+      resources: eager resource tensors (tables, iterators) that it uses and that are no variables.
+      variables: aligned with `graph.variables`.
+      library: functions that `While`, `If` and the like in the graph refer to.
+      results: packs the flat outputs back into what the step returns.
+      concrete: the traced function; it keeps alive what the graph refers to.
+    """
+
+    graph: LogicalGraph
+    signature: Signature
+    captured: tuple[tf.Tensor, ...]
+    resources: tuple[tf.Tensor, ...]
+    variables: tuple[tf.Variable, ...]
+    library: Any
+    results: Results
+    concrete: Any
+
+    @property
+    def arguments(self) -> int:
+        """How many of `graph.inputs` are arguments."""
+        return len(self.signature.specs)
+
+    @property
+    def structured_outputs(self) -> Any:
+        """What the step returns, with an `Output`, `Composite`, `Constant` or None in the place of each leaf."""
+        return self.results.structure
+
+    def pack(self, flat: Sequence[Any]) -> Any:
+        """What the step returns, with these values in the places of its flat outputs."""
+        return self.results.pack(flat)
+
+
+def capture(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Capture:
+    """Traces `fn(*args, **kwargs)` once, without running it.
+
+    Args:
+      fn: a Python function, `tf.function`, `ConcreteFunction`, SavedModel signature, or what `from_graph_def` made.
+      args, kwargs: as the step is called; nested structures. `tf.TensorSpec`s may stand for tensors.
+
+    Raises:
+      TypeError: where `fn` is nothing that can be traced.
+      ValueError: where an argument has no static shape, or scopes make no sense.
+    """
+    signature, _ = take_apart(args, kwargs)
+    return capture_signature(fn, signature)
+
+
+def capture_signature(fn: Callable[..., Any], signature: Signature) -> Capture:
+    """Like `capture`, for a call that was taken apart already."""
+    results, concrete = trace(fn, signature)
+    flat = flat_of(concrete.graph)
+    graph = convert(flat)
+    captured, resources, variables = _bind(graph, flat, concrete, len(signature.specs))
+    fold(graph)
+    find_effects(graph)
+    prune(graph)
+    find_phases(graph, flat.backward)
+    return Capture(graph, signature, captured, resources, variables, flat.library.library, results, concrete)
+
+
+def trace(fn: Callable[..., Any], signature: Signature) -> tuple[Results, Any]:
+    """Traces the step on flat tensors: what it returns, and the concrete function."""
+    results = Results()
+
+    def step(*tensors):
+        args, kwargs = signature.pack(tensors)
+        return results.take(fn(*args, **kwargs))
+
+    concrete = tf.function(step).get_concrete_function(*signature.specs)
+    return results, concrete
+
+
+def _bind(
+    graph: LogicalGraph, flat: Flat, concrete: Any, arguments: int
+) -> tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...], tuple[tf.Variable, ...]]:
+    """Sorts the inputs after the arguments into captured tensors, resources and variables; sets the graph's."""
+    objects = {id(variable.handle): variable for variable in concrete.graph.variables}
+    captured, resources, variables, taken = [], [], [], {}
+    for eager, tensor in zip(concrete.captured_inputs, graph.inputs[arguments:], strict=True):
+        if eager.dtype != tf.resource:
+            captured.append((eager, tensor))
+            continue
+        data = tf_private.variable_data(eager)
+        variable = objects.get(id(eager))
+        if variable is None and (data is None or data[0] is None or None in data[0]):
+            resources.append((eager, tensor))
+            continue
+        if variable is None:
+            variable = tf_private.variable_of_handle(eager, *data)
+        shape = tuple(variable.shape.as_list())
+        graph.tensors[tensor].shape = shape
+        name = _unique(variable.name.split(":")[0], taken)
+        graph.variables += (Variable(name, tensor, shape, variable.dtype.base_dtype.name, bool(variable.trainable)),)
+        variables.append(variable)
+    graph.inputs = graph.inputs[:arguments] + tuple(tensor for _, tensor in (*captured, *resources))
+    return tuple(e for e, _ in captured), tuple(e for e, _ in resources), tuple(variables)
+
+
+def _unique(name: str, taken: dict[str, int]) -> str:
+    count = taken[name] = taken.get(name, -1) + 1
+    return f"{name}_{count}" if count else name

@@ -1,0 +1,276 @@
+"""The user's scopes: context managers that annotate the ops made inside them.
+
+A scope changes no op. Each op that is traced inside carries the path of its scopes as a string attribute, which capture
+parses back into `graph.Scope`s:
+
+    replica#0(degree=2)/stage#3(devices=(0, 1))
+
+The number counts the scopes entered in one graph, so it is the same on all processes that trace the same code.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from whaleish.graph import Scope, ScopePath
+
+ATTRIBUTE = "_whaleish_scope"
+"""Name of the op attribute that holds the path."""
+
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
+
+_open = threading.local()  # .entered: what each scope now open on this thread has to undo, innermost last
+
+
+class ScopeError(ValueError):
+    """A scope that makes no sense where it stands."""
+
+
+@dataclass(frozen=True)
+class ScopeContext:
+    """What `replica()`, `split()` and the others return: `with` it, as often and as deeply as you like.
+
+    Attributes:
+      kind: as in `graph.Scope`.
+      options: the arguments that are not their defaults, as sorted (name, value) pairs.
+    """
+
+    kind: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __enter__(self) -> None:
+        _entered().append(_enter(self))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        undo = _entered().pop()
+        undo.close()
+        if isinstance(undo, _Eager) and error is None:
+            undo.check()
+
+    def __str__(self) -> str:
+        return f"wh.{self.kind}({', '.join(f'{name}={value!r}' for name, value in self.options)})"
+
+
+def replica(degree: int | None = None, devices: Sequence[int] | None = None, zero: int = 0) -> ScopeContext:
+    """Ops inside run with the batch dim split over an axis of `degree` parts.
+
+    Args:
+      degree: number of parts; None: what the other axes leave.
+      devices: indices into the cluster's devices, as a list or range; None: all.
+      zero: variables are whole (0), or have sharded slots (1), gradients too (2), weights too (3).
+    """
+    if zero not in (0, 1, 2, 3):
+        raise ScopeError(f"wh.replica(zero={zero!r}): zero is 0, 1, 2 or 3")
+    return _scope("replica", _placing(degree, devices, "replica"), zero=zero or None)
+
+
+def split(degree: int | None = None, dim: int | None = None, devices: Sequence[int] | None = None) -> ScopeContext:
+    """Ops inside are sharded over an axis by their rules.
+
+    Args:
+      degree: number of parts; None: what the other axes leave.
+      dim: the tensor dim to split, negative from the end; None: the cheapest by the rules.
+      devices: indices into the cluster's devices, as a list or range; None: all.
+    """
+    if dim is not None and not _is_int(dim):
+        raise ScopeError(f"wh.split(dim={dim!r}): dim is an integer, negative from the end, or None")
+    return _scope("split", _placing(degree, devices, "split"), dim=dim)
+
+
+def stage(devices: Sequence[int] | None = None) -> ScopeContext:
+    """Ops inside are placed together on one group of devices (None: the planner picks it)."""
+    return _scope("stage", _placing(None, devices, "stage"))
+
+
+def pipeline(micro_batches: int, schedule: str = "1f1b", recompute: bool = False) -> ScopeContext:
+    """The stages inside run micro-batch by micro-batch; without stages it is gradient accumulation."""
+    if not _is_int(micro_batches) or micro_batches < 1:
+        raise ScopeError(f"wh.pipeline(micro_batches={micro_batches!r}): give an integer of at least 1")
+    if schedule not in SCHEDULES:
+        raise ScopeError(f"wh.pipeline(schedule={schedule!r}): choose one of {', '.join(SCHEDULES)}")
+    return _scope(
+        "pipeline",
+        micro_batches=int(micro_batches),
+        schedule=None if schedule == "1f1b" else schedule,
+        recompute=bool(recompute) or None,
+    )
+
+
+def local_statistics() -> ScopeContext:
+    """Reductions over the split batch inside take each part's own batch: faster, and another result."""
+    return _scope("local_statistics")
+
+
+def auto() -> ScopeContext:
+    """Ops inside are left to the planner."""
+    return _scope("auto")
+
+
+def entered_eagerly() -> str | None:
+    """The outermost scope now open on this thread that was entered in plain eager code, as text; else None.
+
+    A step that is called inside such a scope would not see it, so whoever is about to run one asks here first.
+    """
+    return next((str(undo.scope) for undo in _entered() if isinstance(undo, _Eager)), None)
+
+
+def encode(path: ScopePath) -> str:
+    """The path as text; `parse` is its inverse."""
+    return "/".join(map(_encode_one, path))
+
+
+def parse(text: str) -> ScopePath:
+    """The inverse of `encode`."""
+    path, place = [], 0
+    while place < len(text):
+        match = _SCOPE.match(text, place)
+        if match is None:
+            raise ValueError(f"{text!r} is not a path of scopes (at {text[place:]!r})")
+        path.append(Scope(match[1], int(match[2]), _parse_options(match[3])))
+        place = match.end()
+    return tuple(path)
+
+
+def check(path: ScopePath) -> None:
+    """Raises `ScopeError` where the innermost scope of the path makes no sense inside the others."""
+    *outer, inner = path
+    for scope in outer:
+        _check_pair(scope, inner)
+
+
+_STRING = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+_SCOPE = re.compile(rf"(\w+)#(\d+)(?:\(((?:[^()'\"]|{_STRING}|\([^()]*\))*)\))?(?:/(?=\w)|$)")
+
+_REFUSED = {
+    ("pipeline", "pipeline"): "one pipeline holds all its stages; take the inner one away",
+    ("stage", "pipeline"): "a pipeline is made of stages: write wh.stage() inside wh.pipeline()",
+    ("stage", "stage"): "a stage is placed as a whole: end the outer one first",
+    ("split", "stage"): "split shards ops over the devices of a stage: write wh.split() inside wh.stage()",
+    ("split", "pipeline"): "split shards ops inside a stage: write wh.pipeline() outside wh.split()",
+}
+
+
+def _check_pair(outer: Scope, inner: Scope) -> None:
+    reason = _REFUSED.get((outer.kind, inner.kind))
+    if reason:
+        raise ScopeError(f"{_text(inner)} inside {_text(outer)} makes no sense: {reason}")
+    around, within = outer.option("devices"), inner.option("devices")
+    if around is not None and within is not None:
+        stray = sorted(set(within) - set(around))
+        if stray:
+            raise ScopeError(
+                f"{_text(inner)} inside {_text(outer)}: devices {stray} are not among the outer scope's "
+                f"{list(around)}; give devices from those, or leave `devices` out"
+            )
+    sharing = {"replica", "split"} >= {outer.kind, inner.kind}
+    if sharing and within is not None and len(within) > 1 and set(within) == set(around or ()):
+        raise ScopeError(
+            f"{_text(inner)} inside {_text(outer)}: nested scopes are two mesh axes and cannot both span the same "
+            f"{len(within)} devices; put them one after the other to share the devices, or leave `devices` out of "
+            "the inner one and give each a degree"
+        )
+    if sharing and outer.kind == inner.kind and inner.option("degree") is None and within is None:
+        raise ScopeError(
+            f"{_text(inner)} inside {_text(outer)}: two axes of one kind cannot both take what the others leave; "
+            "give the inner one a degree, or take it away"
+        )
+
+
+def _text(scope: Scope) -> str:
+    return str(ScopeContext(scope.kind, scope.options))
+
+
+def _encode_one(scope: Scope) -> str:
+    options = ", ".join(f"{name}={value!r}" for name, value in scope.options)
+    return f"{scope.kind}#{scope.number}" + (f"({options})" if options else "")
+
+
+def _parse_options(text: str | None) -> tuple[tuple[str, Any], ...]:
+    if not text:
+        return ()
+    call = ast.parse(f"f({text})", mode="eval").body
+    assert isinstance(call, ast.Call)
+    return tuple((str(word.arg), ast.literal_eval(word.value)) for word in call.keywords)
+
+
+def _scope(kind: str, placing: dict[str, Any] | None = None, **options: Any) -> ScopeContext:
+    given = {**(placing or {}), **options}
+    return ScopeContext(kind, tuple(sorted((name, value) for name, value in given.items() if value is not None)))
+
+
+def _is_int(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool)
+
+
+def _placing(degree: int | None, devices: Sequence[int] | None, kind: str) -> dict[str, Any]:
+    if degree is not None and (not _is_int(degree) or degree < 1):
+        raise ScopeError(f"wh.{kind}(degree={degree!r}): give an integer of at least 1, or leave it out")
+    if devices is None:
+        return {"degree": None if degree is None else int(degree)}
+    given = list(devices) if isinstance(devices, Sequence) and not isinstance(devices, str) else [devices]
+    if not given or not all(_is_int(d) and d >= 0 for d in given) or len(set(given)) != len(given):
+        raise ScopeError(
+            f"wh.{kind}(devices={devices!r}): give a list or range of different device numbers, 0 or more, "
+            "as `whaleish doctor` lists them"
+        )
+    if degree is not None and len(given) % degree:
+        raise ScopeError(
+            f"wh.{kind}(degree={degree}, devices={given}): {len(given)} devices cannot be dealt out to {degree} "
+            "parts; give a degree that divides them, or leave it out"
+        )
+    return {"degree": None if degree is None else int(degree), "devices": tuple(map(int, given))}
+
+
+class _Eager(ExitStack):
+    """A scope entered in plain eager code: right only if a Keras model is built symbolically inside.
+
+    Whether it is cannot be known before the end, so that is when it is checked.
+    """
+
+    def __init__(self, scope: ScopeContext, made: int) -> None:
+        super().__init__()
+        self.scope, self.made = scope, made
+
+    def check(self) -> None:
+        from whaleish.capture import tf_private
+
+        if tf_private.keras_tensors_made() == self.made:
+            raise ScopeError(
+                f"{self.scope} was entered outside any traced function, where it has nothing to annotate. Enter it "
+                "inside the function given to wh.function (or in a Keras layer's `call`, or around the building of a "
+                "functional model)"
+            )
+
+
+def _entered() -> list[ExitStack]:
+    try:
+        return _open.entered
+    except AttributeError:
+        _open.entered = []
+        return _open.entered
+
+
+def _enter(scope: ScopeContext) -> ExitStack:
+    # TensorFlow is imported here and not above: scopes as data serve tools that do without it.
+    from whaleish.capture import tf_private
+
+    graph = tf_private.traced_graph()
+    if graph is None:
+        # Calling a model whose `call` has scopes eagerly is what it is in plain TensorFlow: they do nothing.
+        return ExitStack() if tf_private.inside_keras_call() else _Eager(scope, tf_private.keras_tensors_made())
+    around = parse(tf_private.current_attribute(graph, ATTRIBUTE) or "")
+    path = (*around, Scope(scope.kind, tf_private.next_number(graph), scope.options))
+    outer = tf_private.outer_graph(graph)
+    while outer is not None:
+        around = parse(tf_private.current_attribute(outer, ATTRIBUTE) or "") + around
+        outer = tf_private.outer_graph(outer)
+    check((*around, path[-1]))
+    undo = ExitStack()
+    undo.enter_context(tf_private.op_attribute(graph, ATTRIBUTE, encode(path)))
+    return undo
