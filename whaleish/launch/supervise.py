@@ -63,7 +63,7 @@ def end_descendants(grace_s: float = GRACE_S) -> None:
     # What was started meanwhile, or reparented while the list was made.
     deadline = time.monotonic() + grace_s
     while time.monotonic() < deadline:
-        left = [p for p in psutil.Process(os.getpid()).children(recursive=True) if _lives(p)]
+        left = [p for p in psutil.Process(os.getpid()).children(recursive=True) if lives(p)]
         if not left:
             return
         end_processes(left, 0)
@@ -74,10 +74,17 @@ def end_processes(processes: Sequence[psutil.Process], grace_s: float = GRACE_S)
     for process in processes:
         _signal(process, signal.SIGTERM if grace_s > 0 else signal.SIGKILL)
         _signal(process, signal.SIGCONT)  # one that is stopped would not notice
-    _, alive = psutil.wait_procs(list(processes), timeout=grace_s)
-    for process in alive:
+    for process in _wait(processes, grace_s):
         _signal(process, signal.SIGKILL)
-    psutil.wait_procs(alive, timeout=GRACE_S)
+    _wait(processes, GRACE_S)
+
+
+def _wait(processes: Sequence[psutil.Process], limit_s: float) -> list[psutil.Process]:
+    """Those that still run after `limit_s` seconds. A zombie has ended: its parent may be slow to notice, or never."""
+    deadline = time.monotonic() + limit_s
+    while (alive := [process for process in processes if lives(process)]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return alive
 
 
 def _signal(process: psutil.Process, number: int) -> None:
@@ -85,7 +92,8 @@ def _signal(process: psutil.Process, number: int) -> None:
         process.send_signal(number)
 
 
-def _lives(process: psutil.Process) -> bool:
+def lives(process: psutil.Process) -> bool:
+    """Whether a process runs; a zombie does not."""
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -1,0 +1,60 @@
+"""One rank of a pool: runs the functions that the harness sends it, until the harness is gone."""
+
+import faulthandler
+import gc
+import multiprocessing.connection
+import os
+import signal
+import sys
+import traceback
+
+import cloudpickle
+
+
+def main(address: str) -> None:
+    # The harness asks for every thread's stack before it kills a rank that overstays.
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    connection = multiprocessing.connection.Client(address, authkey=bytes.fromhex(os.environ["WHALEISH_POOL_KEY"]))
+    rank = start()
+    gc.freeze()  # what TensorFlow made is here to stay; without this every collection walks it, half a second a call
+    connection.send((rank, os.getpid()))
+    while True:
+        try:
+            message = connection.recv_bytes()
+        except (EOFError, OSError):
+            os._exit(0)  # the harness has ended; a collective that another thread waits in must not keep this alive
+        answer = work(message)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        connection.send_bytes(answer)
+
+
+def start() -> int:
+    """Bring up TensorFlow and Horovod, as a user's program does; returns the rank."""
+    import horovod.tensorflow as hvd
+
+    import whaleish
+
+    if hasattr(whaleish, "init"):
+        whaleish.init()
+    else:
+        hvd.init()
+    rank: int = hvd.rank()
+    return rank
+
+
+def work(message: bytes) -> bytes:
+    """Run one pickled (function, args, kwargs); the answer is (True, result) or (False, what was raised)."""
+    try:
+        import keras
+
+        keras.utils.clear_session()  # layer names count from 0 again, as in a program of its own
+        function, args, kwargs = cloudpickle.loads(message)
+        return cloudpickle.dumps((True, function(*args, **kwargs)))
+    except BaseException as error:
+        failure = (type(error).__name__, str(error), traceback.format_exc())
+        return cloudpickle.dumps((False, failure))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
