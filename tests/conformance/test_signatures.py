@@ -45,7 +45,8 @@ def units(op: OpView, signature: Signature) -> set[int]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_signatures_of_case(case: Case, all_cases: bool) -> None:
+def test_signatures_of_case(case: Case, request: pytest.FixtureRequest) -> None:
+    all_cases = request.config.getoption("--all-cases", default=False)
     op, seed = case.view(), zlib.crc32(str(case).encode())
     offers = registry.signatures(op)
     assert len(set(offers)) == len(offers), "a signature is offered twice"

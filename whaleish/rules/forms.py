@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from whaleish.rules.rule import OpView, Signature, TensorSpec
+from whaleish.rules.rule import Lowering, OpView, Ref, Signature, TensorSpec
 from whaleish.sbp import B, S, Sbp
 
 FLOATS = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4, "float64": 8}
@@ -78,3 +78,32 @@ def channel_dim(op: OpView, rank: int, default: str = "NHWC") -> int:
 def at(count: int, *indices: int, sbp: Sbp) -> tuple[Sbp, ...]:
     """`sbp` at some of `count` places, B at the others."""
     return tuple(sbp if index in indices else B for index in range(count))
+
+
+def zeros(part: Lowering, index: int) -> Ref:
+    """Zeros in the local shape of an output."""
+    dtype = part.op.outputs[index].dtype
+    shape = part.const(part.shape_out(index), "int32")
+    return part.emit("Fill", [shape, part.const(0, dtype)], T=dtype, index_type="int32")
+
+
+def unless_empty(lower: Callable[[Lowering], list[Ref]]) -> Callable[[Lowering], list[Ref]]:
+    """For ops that sum products, or whose empty inputs make empty outputs: a part without elements needs no kernel.
+
+    Many kernels refuse tensors without elements. A sum over nothing is zero.
+    """
+
+    def lower_or_zeros(part: Lowering) -> list[Ref]:
+        op = part.op
+        shapes = [part.shape_in(i) for i, spec in enumerate(op.inputs) if spec.shape is not None]
+        shapes += [part.shape_out(i) for i in range(len(op.outputs))]
+        if any(0 in shape for shape in shapes):
+            return [zeros(part, i) for i in range(len(op.outputs))]
+        return lower(part)
+
+    return lower_or_zeros
+
+
+def same(part: Lowering) -> list[Ref]:
+    """The op as it is."""
+    return part.same()
