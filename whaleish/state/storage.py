@@ -11,6 +11,7 @@ from whaleish import world as world_
 from whaleish.mesh import Mesh
 from whaleish.sbp import Layout, format_layout
 from whaleish.state.parts import Parts
+from whaleish.state.ranks import Exchange
 from whaleish.state.variable import LENT, LaidOutVariable
 
 
@@ -40,7 +41,7 @@ def storage(variable: tf.Variable) -> Storage:
     if isinstance(variable, LaidOutVariable):
         if variable.in_parts:
             variable.settle()
-            parts = variable._parts
+            parts = variable.parts
             handles = tuple(resource.handle for resource in parts.resources)
             return Storage(parts.layout, parts.mesh, parts.numbers, handles)
         return Storage(variable._layout, variable._mesh, (0,), (variable.handle,))
@@ -72,7 +73,7 @@ def lay_out(variable: tf.Variable, layout: Layout, mesh: Mesh) -> Storage:
             "thread, or inside a tf.function. Call wh.init() first, then make the model and the optimizer."
         )
     _check(variable, layout, mesh)
-    if variable.in_parts and (variable._parts.layout, variable._parts.mesh) == (layout, mesh):
+    if variable.in_parts and (variable.parts.layout, variable.parts.mesh) == (layout, mesh):
         return storage(variable)
     variable.settle()
     if not whole:
@@ -86,7 +87,7 @@ def lay_out(variable: tf.Variable, layout: Layout, mesh: Mesh) -> Storage:
             name=variable.name.removesuffix(":0"),
         )
         value = variable.logical_value()
-        variable.store_in_parts(parts, value, None)
+        variable.store_in_parts(parts, value, Exchange(variable.name) if world.distributed else None)
     elif variable.in_parts:
         variable.store_whole(variable.logical_value())
     variable._layout, variable._mesh = layout, mesh

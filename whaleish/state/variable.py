@@ -17,7 +17,7 @@ from whaleish.state.tf_private import ResourceVariable
 LENT: weakref.WeakValueDictionary[int, LaidOutVariable] = weakref.WeakValueDictionary()
 """By id, the variables in parts whose whole is back for a plain `tf.function`; `settle_all` ends that."""
 
-Exchange = Callable[[Parts, str], tf.Tensor]
+Exchange = Callable[[Parts], tf.Tensor]
 """Reads the whole of parts that lie on several processes: a collective."""
 
 
@@ -54,6 +54,16 @@ class LaidOutVariable(ResourceVariable):
         return self._parts is not None
 
     @property
+    def on_several_ranks(self) -> bool:
+        """Whether reading it is a collective."""
+        return self._exchange is not None
+
+    @property
+    def parts(self) -> Parts | None:
+        """What this process stores of it, if it lies in parts."""
+        return self._parts
+
+    @property
     def _gathers(self) -> bool:
         return self._parts is not None and id(self) not in LENT
 
@@ -87,7 +97,7 @@ class LaidOutVariable(ResourceVariable):
                 return self._resource.read()
             self._refuse_raw_write()
             if self._exchange is not None:
-                return self._exchange(self._parts, self.name)
+                return self._exchange(self._parts)
             with tf.device(self.handle.device):
                 return self._parts.whole()
 
