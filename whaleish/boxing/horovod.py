@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 from whaleish.boxing.boxer import Boxer, overlap
 from whaleish.graph import layout_bytes
@@ -69,8 +70,11 @@ class HorovodBoxer(Boxer):
             return [self.cut(self.whole(refs, source, shape, depth)[0], shape, target, 0)]
         order = [sbp.dim, *(d for d in range(len(shape)) if d != sbp.dim)]
         front = self._guarded(self._transpose(refs[0], order), [shape[d] for d in order])
-        made = self._collective("HorovodReducescatter", [front], reduce_op=SUM)
-        return [self._transpose(made[0], [order.index(d) for d in range(len(shape))])]
+        made = self._transpose(
+            self._collective("HorovodReducescatter", [front], reduce_op=SUM)[0],
+            [order.index(d) for d in range(len(shape))],
+        )
+        return [self._shaped(made, self.mesh.local_shape(shape, target, self.parts[0]))]
 
     def exchange(
         self, refs: list[Ref], source: Layout, target: Layout, shape: tuple[int, ...], depth: int
@@ -94,17 +98,8 @@ class HorovodBoxer(Boxer):
         return self.ran
 
     def all_max(self, ref: Ref, shape: tuple[int, ...], name: str) -> Ref:
-        """The elementwise maximum over ranks, under a name of the caller's and not behind the gate."""
-        attrs = {"reduce_op": MAX, "prescale_factor": 1.0, "postscale_factor": 1.0, "ignore_name_scope": True}
-        (made,) = self.writer.add(
-            "HorovodAllreduce",
-            [self._guarded(ref, shape)],
-            name=name,
-            device=self.devices[0],
-            process_set_id=0,
-            **attrs,
-        )
-        return made
+        """The elementwise maximum over ranks, under a name of the caller's."""
+        return self._write("HorovodAllreduce", [self._guarded(ref, shape)], name, reduce_op=MAX)[0]
 
     def _all_reduce(self, ref: Ref, source: Sbp, shape: tuple[int, ...], depth: int) -> Ref:
         dtype = self.writer.dtypes[ref]
@@ -122,13 +117,13 @@ class HorovodBoxer(Boxer):
             group = self._groups[key] = _Group(self._name("all_reduce"))
         group.inputs.append(self._guarded(ref, shape))
         group.nbytes += layout_bytes(shape, dtype)
-        return self.writer.declare(output_ref(group.name, "sum", len(group.inputs) - 1), dtype)
+        return self._shaped(self.writer.declare(output_ref(group.name, "sum", len(group.inputs) - 1), dtype), shape)
 
     def _gather(self, ref: Ref, source: Sbp, shape: tuple[int, ...]) -> Ref:
         local = self.mesh.local_shape(shape, (source,), self.parts[0])
         gather = lambda moved: self._collective("HorovodAllgather", [moved])[0]  # noqa: E731
         if source.dim == 0:
-            return self._moved(ref, local, gather)
+            return self._shaped(self._moved(ref, local, gather), shape)
         shapes = [self.mesh.local_shape(shape, (source,), k) for k in range(self.mesh.size)]
         return self._unpack(self._moved(self._flat(ref), [prod(local)], gather), shapes, source.dim)
 
@@ -178,6 +173,10 @@ class HorovodBoxer(Boxer):
         dims = self.writer.const(list(shape), "int32", self.devices[0])
         return self._add("Reshape", [ref, self._add("AddV2", [dims, self.guard])])
 
+    def _shaped(self, ref: Ref, shape: Sequence[int]) -> Ref:
+        """The same tensor; TensorFlow is told the shape that the guard hid from it."""
+        return self._add("EnsureShape", [ref], shape=tuple(shape))
+
     def _flat(self, ref: Ref) -> Ref:
         return self._add("Reshape", [ref, self.writer.const([-1], "int32", self.devices[0])])
 
@@ -186,7 +185,7 @@ class HorovodBoxer(Boxer):
             return ref
         return self._add("Transpose", [ref, self.writer.const(order, "int32", self.devices[0])])
 
-    def _add(self, type: str, inputs: list[Ref], **attrs: str) -> Ref:
+    def _add(self, type: str, inputs: list[Ref], /, **attrs: Any) -> Ref:
         return self.writer.add(type, inputs, device=self.devices[0], **attrs)[0]
 
     def _name(self, kind: str) -> str:

@@ -103,7 +103,7 @@ class Lowering(Protocol):
         """A constant tensor; `dtype` is TensorFlow's name for it."""
         ...
 
-    def emit(self, type: str, inputs: Sequence[Ref], outputs: int = 1, **attrs: Any) -> Any:
+    def emit(self, type: str, inputs: Sequence[Ref], /, outputs: int = 1, **attrs: Any) -> Any:
         """Adds an op and returns its output (a list of them unless there is exactly one)."""
         ...
 

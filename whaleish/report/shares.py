@@ -1,0 +1,80 @@
+"""What each device holds and does: the check that work is divided, in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from whaleish.graph import UPDATE, LogicalGraph, layout_bytes
+from whaleish.mesh import Mesh
+from whaleish.planner.flops import flops
+from whaleish.planner.plan import Plan
+from whaleish.planner.view import op_view
+from whaleish.rules import OpView, TensorSpec
+from whaleish.sbp import Layout
+
+
+@dataclass(frozen=True)
+class Share:
+    """One device's part of a step.
+
+    Attributes:
+      flops: of the forward and backward ops it runs; step_flops: of the same ops on a single device.
+      weight_bytes: of the variables it stores; step_weight_bytes: of all variables, whole.
+    """
+
+    flops: float
+    step_flops: float
+    weight_bytes: int
+    step_weight_bytes: int
+
+
+def shares(graph: LogicalGraph, plan: Plan, *, once: bool) -> list[Share]:
+    """One share per part of the mesh. `graph` and `plan` are the expanded ones.
+
+    Args:
+      once: whole ops and whole variables are on the first device only, as in one process with several devices.
+    """
+    parts = range(plan.mesh.size)
+    done, total = [0.0] * len(parts), 0.0
+    for index, (op, choice) in enumerate(zip(graph.ops, plan.choices, strict=True)):
+        if op.phase == UPDATE:
+            continue
+        view = op_view(graph, index)
+        total += flops(view)
+        whole = all(sbp.is_broadcast for layout in (*choice.inputs, *choice.outputs) for sbp in layout)
+        for part in parts:
+            if whole:
+                done[part] += 0.0 if once and part else flops(view)
+            else:
+                done[part] += flops(_local(view, choice.inputs, choice.outputs, plan.mesh, part))
+    held, everything = [0] * len(parts), 0
+    for variable, (_, layout) in zip(graph.variables, plan.variables, strict=True):
+        everything += layout_bytes(variable.shape, variable.dtype)
+        whole = all(sbp.is_broadcast for sbp in layout)
+        for part in parts:
+            if not (whole and once and part):
+                held[part] += layout_bytes(plan.mesh.local_shape(variable.shape, layout, part), variable.dtype)
+    return [Share(done[part], total, held[part], everything) for part in parts]
+
+
+def _local(view: OpView, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...], mesh: Mesh, part: int) -> OpView:
+    def cut(spec: TensorSpec, layout: Layout) -> TensorSpec:
+        return spec if spec.shape is None else TensorSpec(mesh.local_shape(spec.shape, layout, part), spec.dtype)
+
+    return OpView(
+        view.type,
+        view.attrs,
+        tuple(cut(spec, layout) for spec, layout in zip(view.inputs, inputs, strict=True)),
+        tuple(cut(spec, layout) for spec, layout in zip(view.outputs, outputs, strict=True)),
+        view.constants,
+    )
+
+
+def shares_text(found: list[Share]) -> str:
+    """A table for people."""
+    lines = ["device   work    weights"]
+    for part, share in enumerate(found):
+        work = share.flops / share.step_flops if share.step_flops else 0.0
+        weights = share.weight_bytes / share.step_weight_bytes if share.step_weight_bytes else 0.0
+        lines.append(f"{part:6d}  {work:5.1%}  {weights:8.1%}")
+    return "\n".join(lines) + "\n"
