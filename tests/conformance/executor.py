@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.eager import execute as eager
-from tensorflow.python.framework import op_def_registry
+from tensorflow.python.framework import op_def_library, op_def_registry
 
 import whaleish.rules
 from whaleish.mesh import Axis, Mesh
@@ -130,6 +130,8 @@ def execute(type: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[
     definition = op_def_registry.get(type)
     if definition is None:
         raise ValueError(f"TensorFlow has no op type {type}")
+    if _has_no_cpu_kernel(type, inputs, attrs):
+        return _execute_compiled(type, inputs, attrs)
     flat: list[Any] = []
     known = {attr.name for attr in definition.attr}
     if unknown := [name for name in attrs if name not in known and not name.startswith("_")]:
@@ -144,6 +146,40 @@ def execute(type: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[
         length = attrs[arg.number_attr] if arg.number_attr else 1
         count += len(attrs[arg.type_list_attr]) if arg.type_list_attr else length
     return list(eager.execute(type.encode(), count, list(inputs), tuple(flat), context.context()) or ())
+
+
+def _has_no_cpu_kernel(type: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> bool:
+    """Convolutions that only XLA can do on a CPU: channels first, and gradients with dilations or groups."""
+    if not any(word in type for word in ("Conv", "Pool", "BatchNorm")):
+        return False
+    if attrs.get("data_format", "N").startswith("NC"):
+        return True
+    if "Backprop" not in type or type.startswith("Depthwise"):
+        return False
+    images, kernel, _ = (tuple(x.numpy()) if x.dtype == tf.int32 else tuple(x.shape) for x in inputs)
+    return max(attrs["dilations"]) > 1 or images[-1] != kernel[-2]
+
+
+_compiled: dict[Any, Any] = {}
+
+
+def _execute_compiled(type: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
+    """Executes an op by XLA; what is integer there are sizes, which it needs when it compiles."""
+    sizes = {i: tuple(map(int, x.numpy())) for i, x in enumerate(inputs) if x.dtype == tf.int32}
+    key = (type, tuple(sorted(attrs.items())), tuple(tuple(x.shape) for x in inputs), tuple(sizes.items()))
+    if key not in _compiled:
+        arguments = op_def_registry.get(type).input_arg
+        names = [arg.name for arg in arguments]
+        found = {arg.type_attr for arg in arguments}
+        others = {name: value for name, value in attrs.items() if name not in found}
+
+        def call(*refs: Any) -> Any:
+            values = {names[i]: np.array(sizes[i], np.int32) if i in sizes else ref for i, ref in enumerate(refs)}
+            return op_def_library.apply_op(type, **values, **others)
+
+        _compiled[key] = tf.function(call, jit_compile=True)
+    made = _compiled[key](*inputs)
+    return list(made) if isinstance(made, list | tuple) else [made]
 
 
 def _wire(kind: str, value: Any) -> Any:

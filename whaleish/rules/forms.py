@@ -13,6 +13,10 @@ FLOATS = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4, "float64": 8}
 _NOT_NUMBERS = frozenset({"bool", "string", "resource", "variant"})
 
 
+Lower = Callable[[Lowering], list[Ref]]
+"""Carries out one part of an op."""
+
+
 def names(text: str) -> tuple[str, ...]:
     """Op types, written apart by white space."""
     return tuple(text.split())
@@ -87,7 +91,7 @@ def zeros(part: Lowering, index: int) -> Ref:
     return part.emit("Fill", [shape, part.const(0, dtype)], T=dtype, index_type="int32")
 
 
-def unless_empty(lower: Callable[[Lowering], list[Ref]]) -> Callable[[Lowering], list[Ref]]:
+def unless_empty(lower: Lower) -> Lower:
     """For ops that sum products, or whose empty inputs make empty outputs: a part without elements needs no kernel.
 
     Many kernels refuse tensors without elements. A sum over nothing is zero.

@@ -1,0 +1,114 @@
+"""Pooling and fused normalisation, and their gradients."""
+
+import numpy as np
+
+from tests.conformance.executor import Case
+
+rng = np.random.default_rng(4)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.asarray(rng.normal(size=shape))
+
+
+def single(*shape: int) -> np.ndarray:
+    return normal(*shape).astype(np.float32)
+
+
+def sizes(*shape: int) -> np.ndarray:
+    return np.array(shape, np.int32)
+
+
+SAME = {"ksize": (1, 2, 2, 1), "strides": (1, 2, 2, 1), "padding": "SAME"}
+VALID = {"ksize": (1, 1, 3, 1), "strides": (1, 1, 2, 1), "padding": "VALID"}
+FIRST = {"ksize": (1, 1, 2, 2), "strides": (1, 1, 2, 2), "padding": "VALID", "data_format": "NCHW"}
+CUBE = {"ksize": (1, 2, 2, 1, 1), "strides": (1, 2, 1, 1, 1), "padding": "SAME"}
+IMAGES, HALVED, SHORTER = (5, 4, 5, 3), (5, 2, 3, 3), (5, 4, 2, 3)
+VOLUMES, CUBES = (5, 4, 3, 2, 2), (5, 2, 3, 2, 2)
+WINDOW = (sizes(1, 2, 2, 1), sizes(1, 2, 2, 1))
+
+CASES = [
+    Case("AvgPool", (normal(*IMAGES),), SAME),
+    Case("AvgPool", (normal(*IMAGES),), VALID),
+    Case("AvgPool3D", (single(*VOLUMES),), CUBE),
+    Case("MaxPool", (normal(*IMAGES),), SAME),
+    Case("MaxPool", (normal(*IMAGES),), VALID),
+    Case(
+        "MaxPool",
+        (normal(*IMAGES),),
+        SAME | {"padding": "EXPLICIT", "explicit_paddings": (0, 0, 1, 0, 0, 1, 0, 0)},
+    ),
+    Case("MaxPoolV2", (normal(*IMAGES), *WINDOW), {"padding": "SAME"}, (1, 2)),
+    Case("MaxPool3D", (single(*VOLUMES),), CUBE),
+    Case("MaxPoolWithArgmax", (normal(*IMAGES),), SAME),
+    Case("AvgPoolGrad", (sizes(*IMAGES), normal(*HALVED)), SAME, (0,)),
+    Case("AvgPoolGrad", (sizes(*IMAGES), normal(*SHORTER)), VALID, (0,)),
+    Case("AvgPool3DGrad", (sizes(*VOLUMES), single(*CUBES)), CUBE, (0,)),
+    Case("AvgPool", (normal(5, 3, 4, 4),), FIRST),
+    Case("MaxPool", (normal(5, 3, 4, 4),), FIRST),
+    Case("AvgPoolGrad", (sizes(5, 3, 4, 4), normal(5, 3, 2, 2)), FIRST, (0,)),
+]
+
+
+def pooled(images: np.ndarray, attrs: dict[str, object]) -> np.ndarray:
+    """The maximum over windows; SAME pads the end of a dim, and the start where the padding is more than one."""
+    for dim, (size, stride) in enumerate(zip(attrs["ksize"], attrs["strides"], strict=True)):
+        extent = images.shape[dim]
+        count = -(-extent // stride) if attrs["padding"] == "SAME" else (extent - size) // stride + 1
+        before = max(0, (count - 1) * stride + size - extent) // 2
+        windows = [
+            images.take(range(max(0, k * stride - before), min(extent, k * stride - before + size)), dim).max(dim)
+            for k in range(count)
+        ]
+        images = np.stack(windows, dim)
+    return images
+
+
+def maximum_gradients(suffix: str, shape: tuple[int, ...], attrs: dict[str, object]) -> list[Case]:
+    """The gradient needs the images and what the pooling made; the gradient of the gradient has the images' shape."""
+    images = single(*shape)
+    made = pooled(images, attrs)
+    return [
+        Case(f"MaxPool{suffix}Grad", (images, made, single(*made.shape)), attrs),
+        Case(f"MaxPool{suffix}GradGrad", (images, made, single(*shape)), attrs),
+    ]
+
+
+CASES += [
+    *maximum_gradients("", IMAGES, SAME),
+    *maximum_gradients("", IMAGES, VALID),
+    *maximum_gradients("3D", VOLUMES, CUBE),
+]
+CASES += [
+    Case(case.type + "V2", (*case.inputs, *WINDOW), {"padding": "SAME"}, (3, 4))
+    for case in maximum_gradients("", IMAGES, SAME)
+]
+
+
+def normalisations(version: str, training: bool) -> list[Case]:
+    """The op and its gradient."""
+    attrs = {"is_training": training, "epsilon": 0.01}
+    images, scale, offset, mean = single(6, 3, 2, 4), single(4), single(4), single(4)
+    variance = np.abs(single(4)) + 1
+    spare = (single(0),) if version == "V3" else ()
+    return [
+        Case("FusedBatchNorm" + version, (images, scale, offset, *statistics(training, mean, variance)), attrs),
+        Case("FusedBatchNormGrad" + version, (single(6, 3, 2, 4), images, scale, mean, variance, *spare), attrs),
+    ]
+
+
+def statistics(training: bool, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Not given when the op is to take them itself."""
+    return (single(0), single(0)) if training else (mean, variance)
+
+
+CASES += [
+    case for version in ("", "V2", "V3") for training in (True, False) for case in normalisations(version, training)
+]
+CASES.append(
+    Case(
+        "FusedBatchNormV3",
+        (single(2, 4, 3, 3), single(4), single(4), single(0), single(0)),
+        {"is_training": True, "data_format": "NCHW"},
+    )
+)
