@@ -13,6 +13,7 @@ from whaleish.boxing.horovod import HorovodBoxer
 from whaleish.boxing.local import LocalBoxer
 from whaleish.capture import Capture
 from whaleish.planner import Plan
+from whaleish.report.shares import Share, shares
 from whaleish.rewrite.check import write_check
 from whaleish.rewrite.emit import Emitted, Emitter
 from whaleish.rewrite.expand import expand
@@ -63,6 +64,11 @@ class Program:
         inputs = [values[source] if isinstance(source, int) else source for source in self._sources]
         flat = tf_private.call_function(self.name, [tf.convert_to_tensor(value) for value in inputs], self._outputs)
         return self.capture.pack(flat)
+
+    def shares(self) -> list[Share]:
+        """What each part of the mesh holds and does."""
+        graph, plan = expand(self.capture.graph, self.plan)
+        return shares(graph, plan, once=not self.world.distributed)
 
     def in_place(self) -> bool:
         """Whether the variables are still laid out as this program reads them."""

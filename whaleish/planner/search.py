@@ -15,10 +15,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 from whaleish.boxing.volume import volume
 from whaleish.cluster import Cluster
-from whaleish.graph import BACKWARD, FORWARD, LogicalGraph, layout_bytes
+from whaleish.graph import BACKWARD, FORWARD, UPDATE, LogicalGraph, Tensor, layout_bytes
 from whaleish.mesh import Axis
 from whaleish.planner.mates import find_mates
 from whaleish.planner.partial import settle_partials
@@ -114,6 +115,7 @@ class Search:
         self.handles = {v.handle for v in graph.variables}
         self.weights, self.differentiable = self._dependents()
         self.has_backward = any(op.phase == BACKWARD for op in graph.ops)
+        self.argument_like = self._argument_like()
         self.splittable = self._splittable()
         self.mates = {handle: group for group in find_mates(graph) for handle in group}
         self.last_use = self._last_uses()
@@ -171,7 +173,10 @@ class Search:
         if op.type == "Placeholder":
             return [(0.0, Candidate((), (self.arrivals.get(op.outputs[0], B),), False, 0, 0.0))]
         found = []
+        keep_whole = self._stays_whole(index, state)
         for candidate in self._with_units(index, state):
+            if keep_whole and any(not sbp.is_broadcast for sbp in candidate.outputs):
+                continue
             if not self._allowed(index, candidate):
                 continue
             cost = candidate.seconds
@@ -185,6 +190,23 @@ class Search:
             else:
                 found.append((cost, candidate))
         return found
+
+    def _stays_whole(self, index: int, state: _State) -> bool:
+        """Whether to leave an op whole because all it reads is whole.
+
+        Cutting is free, but what is cut must mostly be gathered again: statistics, seeds, whole weights and their
+        slots. Worth it are only the step's arguments, and ops that make much from little (random numbers, broadcasts).
+        """
+        op, tensors = self.graph.ops[index], self.graph.tensors
+        if self._branches(index) or any(t in self.handles for t in op.inputs):
+            return False
+        inputs = [t for t in op.inputs if t not in self.graph.constants]
+        if not all(state.held[t] == (B,) for t in inputs) or any(t in self.argument_like for t in op.inputs):
+            return False
+        grows = sum(map(_size, (tensors[t] for t in op.outputs))) > max(
+            (_size(tensors[t]) for t in op.inputs), default=0
+        )
+        return op.phase == UPDATE or not grows
 
     def _with_units(self, index: int, state: _State) -> list[Candidate]:
         """The op's candidates, and those scaled to inputs that are split on multiples of larger units."""
@@ -260,6 +282,15 @@ class Search:
                 weights.update(op.outputs)
         return weights, differentiable
 
+    def _argument_like(self) -> set[int]:
+        """Tensors made of the step's arguments and constants alone."""
+        found = set(self.graph.inputs)
+        for op in self.graph.ops:
+            inputs = [t for t in op.inputs if t not in self.graph.constants]
+            if inputs and all(t in found for t in inputs):
+                found.update(op.outputs)
+        return found
+
     def _splittable(self) -> set[int]:
         """Handles of variables that a `split` scope reads and that every reader has a rule for."""
         from whaleish.rules import registry
@@ -295,3 +326,7 @@ class Search:
             f"{', '.join(map(str, shapes))}{pinned}, and a dim that is split must have at least {self.axis.size} "
             "elements and a rule. Use fewer devices, another dim, or put it under replica()"
         )
+
+
+def _size(tensor: Tensor) -> int:
+    return prod(tensor.shape or ())
