@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,15 +11,22 @@ from typing import Any
 import tensorflow as tf
 
 from whaleish import tf_private
-from whaleish.capture import Capture, Signature, capture_signature, take_apart
+from whaleish.agreement import agree
+from whaleish.arguments import Call, take_call
+from whaleish.capture import Capture, capture_signature, describe, fingerprint
 from whaleish.cluster import Cluster
+from whaleish.graph import LogicalGraph
+from whaleish.opening import explained, open_first_call
 from whaleish.planner import Plan, PlanError, make_plan
 from whaleish.program import Program
 from whaleish.report.explain import explain
 from whaleish.rewrite.expand import expand
-from whaleish.state import storage
+from whaleish.sbp import B
+from whaleish.scopes import ScopeError, entered_eagerly
+from whaleish.state import broadcast_from_chief, storage
 from whaleish.world import world
 
+_log = logging.getLogger("whaleish")
 _tracing = threading.local()
 
 
@@ -33,64 +41,102 @@ class Function:
             )
         self._fn, self._plan, self._inputs = fn, plan, inputs
         self._programs: dict[Any, Program] = {}
+        self._equal: set[int] = set()  # variables whose values the ranks have compared
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if getattr(_tracing, "active", False):
             return self._fn(*args, **kwargs)  # called by a step that is being captured: a part of that step
-        _refuse_graph_and_tape(self.__name__)
-        signature, flat = take_apart(args, kwargs)
-        program = self._programs.get(signature.key)
-        if program is None:
-            program = self._programs[signature.key] = self._compile(signature)
-        return program(flat)
+        _refuse_context(self.__name__)
+        call = take_call(args, kwargs, self._inputs, world())
+        program = self._program(call)
+        with explained(world(), self.__name__, call.text):
+            return program(call.values, call.batch)
 
     def plan_for(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for a call with these arguments (tensors, arrays or `tf.TensorSpec`s), without running it."""
-        signature, _ = take_apart(args, kwargs)
-        return self._plan_of(self._capture(signature))
+        call = take_call(args, kwargs, "global", world())
+        return self._plan_of(self._capture(call), call)
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """What the plan for these arguments sends, from which line of yours, and what it could not divide."""
-        signature, _ = take_apart(args, kwargs)
-        captured = self._capture(signature)
-        return explain(*expand(captured.graph, self._plan_of(captured)))
+        call = take_call(args, kwargs, "global", world())
+        captured = self._capture(call)
+        return explain(*expand(captured.graph, self._plan_of(captured, call)))
 
     def program_for(self, *args: Any, **kwargs: Any) -> Program:
-        """The compiled program for a call with these arguments, which it compiles but does not run."""
-        signature, _ = take_apart(args, kwargs)
-        program = self._programs.get(signature.key)
+        """The compiled program for a call with these arguments, which it compiles but does not run.
+
+        Over several processes all must call it.
+        """
+        return self._program(take_call(args, kwargs, self._inputs, world()))
+
+    def _program(self, call: Call) -> Program:
+        program = self._programs.get(call.key)
         if program is None:
-            program = self._programs[signature.key] = self._compile(signature)
+            program = self._programs[call.key] = self._compile(call)
         return program
 
-    def _compile(self, signature: Signature) -> Program:
-        captured = self._capture(signature)
-        return Program(captured, self._plan_of(captured), world())
+    def _compile(self, call: Call) -> Program:
+        here = world()
+        open_first_call(here, self.__name__, call.text())
+        captured = self._capture(call)
+        plan = self._plan_of(captured, call)
+        if here.distributed:
+            agree(f"what the step {self.__name__!r} does", "\n".join([*describe(captured.graph), str(plan)]))
+            new = [v for v in captured.variables if id(v) not in self._equal]
+            differing = broadcast_from_chief(new)
+            self._equal.update(map(id, new))
+            if differing:
+                _log.warning("%d variables differed between ranks and now have rank 0's values", len(differing))
+        return Program(captured, plan, here)
 
-    def _capture(self, signature: Signature) -> Capture:
+    def _capture(self, call: Call) -> Capture:
         _tracing.active = True
         try:
-            return capture_signature(self._fn, signature)
+            return capture_signature(self._fn, call.signature)
         finally:
             _tracing.active = False
 
-    def _plan_of(self, captured: Capture) -> Plan:
+    def _plan_of(self, captured: Capture, call: Call) -> Plan:
+        graph = captured.graph
         if self._plan is not None:
-            return self._plan
-        laid_out = {
-            v.name: storage(variable).layout
-            for v, variable in zip(captured.graph.variables, captured.variables, strict=True)
-            if not storage(variable).whole
-        }
-        return make_plan(captured.graph, Cluster(world().size), variables=laid_out)
+            return _fitting(self._plan, graph, self.__name__)
+        stored = zip(graph.variables, map(storage, captured.variables), strict=True)
+        return make_plan(
+            graph,
+            Cluster(world().size),
+            fingerprint=fingerprint(graph)[:12],
+            inputs=(*call.layouts, *((B,) for _ in graph.inputs[captured.arguments :])),
+            variables={v.name: stored.layout for v, stored in stored if not stored.whole},
+        )
 
 
-def _refuse_graph_and_tape(name: str) -> None:
+def _fitting(plan: Plan, graph: LogicalGraph, name: str) -> Plan:
+    """A plan of the user's, if it is for this graph and these devices."""
+    if plan.graph != fingerprint(graph)[:12]:
+        raise PlanError(
+            f"the plan given to the step {name!r} is for graph {plan.graph}, and the step with these arguments is graph "
+            f"{fingerprint(graph)[:12]}. Make the plan anew with plan_for, with arguments of the same shapes"
+        )
+    if plan.mesh.size != world().size:
+        raise PlanError(
+            f"the plan given to the step {name!r} is for {plan.mesh.size} devices; there are {world().size}"
+        )
+    return plan
+
+
+def _refuse_context(name: str) -> None:
     if tf.inside_function():
         raise RuntimeError(
             f"the step {name!r} was called while TensorFlow traces another function; a step is compiled whole and "
             "called from Python. Call it from plain Python, or make the outer function the wh.function"
+        )
+    scope = entered_eagerly()
+    if scope is not None:
+        raise ScopeError(
+            f"the step {name!r} was called inside {scope}, which it cannot see: a scope belongs inside the step, round "
+            "the ops that it is about"
         )
     if tf_private.tape_is_recording():
         raise RuntimeError(

@@ -45,6 +45,7 @@ class FunctionWriter:
         self,
         type: str,
         inputs: Sequence[Ref],
+        /,
         *,
         device: str = "",
         name: str | None = None,

@@ -1,8 +1,11 @@
-"""The check that opens every step over Horovod: are all ranks running the same step, on the same batch?
+"""The check that opens every call of a step over Horovod: do all ranks run the same program, on the same batch?
 
 Each rank contributes (x, -x) for each number x that must agree. The elementwise maximum over the ranks is (max, -min),
-so any two ranks that differ show on every rank. One small collective, which the step's others wait for: after a
+so any two ranks that differ show on every rank. It is one small collective, which the step's others wait for: after a
 disagreement none of them starts, and no rank is left waiting in one.
+
+A rank that calls with arguments it has no program for yet meets the others in the same collective, with a number that
+stands for those arguments, before it compiles.
 """
 
 from __future__ import annotations
@@ -10,30 +13,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from whaleish.boxing.horovod import HorovodBoxer
+from whaleish.mesh import Axis, Mesh
 from whaleish.writer import FunctionWriter, Ref
 
 NAME = "whaleish_check"
 STEPS_DIFFER = "whaleish: ranks run different steps"
 BATCHES_DIFFER = "whaleish: ranks were given different batches"
 
+Inputs = Sequence[tuple[Ref, tuple[int, ...]]]
 
-def write_check(
-    boxer: HorovodBoxer, identity: int, inputs: Sequence[tuple[Ref, tuple[int, ...]]], device: str
-) -> list[str]:
+
+def write_check(boxer: HorovodBoxer, identity: Ref, batch: Ref, inputs: Inputs) -> list[str]:
     """Writes the check; returns the nodes that must have run before any other collective.
 
     Args:
-      identity: of the step and its plan; below 2**62.
-      inputs: the arguments, with their shapes, that must be equal on all ranks.
+      identity: an int64 scalar that stands for what is about to run; below 2**62 in size.
+      batch: an int64 scalar, a hash of the parts of the batch that are not in `inputs`.
+      inputs: arguments, with their shapes, that must be equal on all ranks.
     """
-    writer = boxer.writer
-    numbers = [writer.const(identity, "int64", device), _hash_all(writer, inputs, device)]
-    (both,) = writer.add("Pack", [numbers[0], numbers[1]], device=device, axis=0)
+    writer, device = boxer.writer, boxer.devices[0]
+    numbers = [identity, _hash_all(writer, batch, inputs, device)]
+    (both,) = writer.add("Pack", numbers, device=device, axis=0)
     (negative,) = writer.add("Neg", [both], device=device)
     axis = writer.const(0, "int32", device)
     (sent,) = writer.add("ConcatV2", [both, negative, axis], device=device)
     most = boxer.all_max(sent, (4,), NAME)
-    nodes = []
+    nodes: list[str] = []
     for number, (own, message) in enumerate(zip(numbers, (STEPS_DIFFER, BATCHES_DIFFER), strict=True)):
         high, low = (_element(writer, most, place, device) for place in (number, number + 2))
         (lowest,) = writer.add("Neg", [low], device=device)
@@ -45,20 +50,29 @@ def write_check(
     return nodes
 
 
+def check_function(name: str, size: int, rank: int, device: str) -> FunctionWriter:
+    """A function of (identity, guard) that does the check alone, for a call that has no program yet."""
+    writer = FunctionWriter()
+    identity, guard = writer.argument("identity", "int64", ()), writer.argument("guard", "int32", ())
+    boxer = HorovodBoxer(writer, Mesh((Axis("d", size),)), rank, device, "opening", guard)
+    nodes = write_check(boxer, identity, writer.const(0, "int64", device), [])
+    writer.finish(name, [], [*nodes, *boxer.finish()])
+    return writer
+
+
 def _element(writer: FunctionWriter, vector: Ref, place: int, device: str) -> Ref:
     begin, size = writer.const([place], "int32", device), writer.const([1], "int32", device)
     (piece,) = writer.add("Slice", [vector, begin, size], device=device)
     return writer.add("Reshape", [piece, writer.const([], "int32", device)], device=device)[0]
 
 
-def _hash_all(writer: FunctionWriter, inputs: Sequence[tuple[Ref, tuple[int, ...]]], device: str) -> Ref:
-    total = writer.const(0, "int64", device)
+def _hash_all(writer: FunctionWriter, batch: Ref, inputs: Inputs, device: str) -> Ref:
+    total = batch
     for number, (ref, shape) in enumerate(inputs, 1):
         hashed = _hash(writer, ref, shape, device)
-        if hashed is None:
-            continue
-        (scaled,) = writer.add("Mul", [hashed, writer.const(2 * number + 1, "int64", device)], device=device)
-        (total,) = writer.add("AddV2", [total, scaled], device=device)
+        if hashed is not None:
+            (scaled,) = writer.add("Mul", [hashed, writer.const(2 * number + 1, "int64", device)], device=device)
+            (total,) = writer.add("AddV2", [total, scaled], device=device)
     # Kept small, so that its negative exists.
     return writer.add("FloorMod", [total, writer.const((1 << 61) - 1, "int64", device)], device=device)[0]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from tensorflow.core.framework.function_pb2 import FunctionDef
 
 from whaleish.boxing.boxer import Boxer
 from whaleish.boxing.moves import find_moves
@@ -23,19 +24,26 @@ class Emitted:
     """A finished function.
 
     Attributes:
-      arguments: (tensor of the logical graph, part number, or -1 for what all parts share, argument's name), in
-        the order of the arguments.
+      arguments: (tensor of the logical graph, part number, or -1 for what all parts share), in the order of the
+        function's arguments.
       outputs: a ref per output of the step.
       must_run: nodes that run though no output depends on them.
     """
 
     writer: FunctionWriter
-    arguments: list[tuple[int, int, str]] = field(default_factory=list)
+    arguments: list[tuple[int, int]] = field(default_factory=list)
     outputs: list[Ref] = field(default_factory=list)
     must_run: list[str] = field(default_factory=list)
 
+    def function_def(self, name: str) -> FunctionDef:
+        """The function as a proto that can be registered under a name."""
+        # A result must be a node's: what the step returns may be its own argument, or one tensor twice.
+        results = [self.writer.add("Identity", [ref])[0] for ref in self.outputs]
+        return self.writer.finish(name, results, self.must_run)
 
-BoxerFactory = Callable[[FunctionWriter], Boxer]
+
+BoxerFactory = Callable[[FunctionWriter, Mapping[int, Ref]], Boxer]
+"""Makes the boxer, given the writer and the refs of whole and local arguments."""
 
 
 class Emitter:
@@ -55,6 +63,7 @@ class Emitter:
         self._held: dict[tuple[int, Layout], list[Ref]] = {}
         self._nodes: list[list[list[str]]] = []
         self._depths = [0] * len(graph.tensors)
+        self._op_depths = [0] * len(graph.ops)
         self._layouts = {
             v.handle: layout for v, (_, layout) in zip(graph.variables, plan.variables, strict=True)
         } | dict(zip(graph.inputs, plan.inputs, strict=True))
@@ -62,7 +71,7 @@ class Emitter:
 
     def run(self, make_boxer: BoxerFactory) -> Emitted:
         self._write_arguments()
-        self.boxer = make_boxer(self.writer)
+        self.boxer = make_boxer(self.writer, {tensor: refs[0] for (tensor, _), refs in self._held.items()})
         for index in range(len(self.graph.ops)):
             self._write_op(index)
         for tensor, layout in zip(self.graph.outputs, self.plan.outputs, strict=True):
@@ -89,7 +98,7 @@ class Emitter:
 
     def _argument(self, tensor: int, part: int, dtype: str, shape: tuple[int, ...] | None) -> Ref:
         ref = self.writer.argument("argument", dtype, shape)
-        self.emitted.arguments.append((tensor, part, ref))
+        self.emitted.arguments.append((tensor, part))
         return ref
 
     def _write_op(self, index: int) -> None:
@@ -123,7 +132,9 @@ class Emitter:
         if whole:
             results, nodes = results * len(self.parts), nodes * len(self.parts)
         self._nodes.append(nodes)
-        depth = max((self._depth(t, layout) for t, layout in zip(op.inputs, choice.inputs, strict=True)), default=0)
+        depths = [self._depth(t, layout) for t, layout in zip(op.inputs, choice.inputs, strict=True)]
+        depth = max([*depths, *(self._op_depths[c] for c in op.controls)], default=0)
+        self._op_depths[index] = depth
         for slot, (tensor, layout) in enumerate(zip(op.outputs, choice.outputs, strict=True)):
             self._held[tensor, layout] = [made[slot] for made in results]
             self._depths[tensor] = depth

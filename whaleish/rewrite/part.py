@@ -58,7 +58,7 @@ class PartLowering:
     def const(self, value: Any, dtype: str) -> Ref:
         return self._writer.const(value, dtype, self._device)
 
-    def emit(self, type: str, inputs: Sequence[Ref], outputs: int = 1, **attrs: Any) -> Any:
+    def emit(self, type: str, inputs: Sequence[Ref], /, outputs: int = 1, **attrs: Any) -> Any:
         made = self._writer.add(type, inputs, device=self._device, controls=self._controls, **attrs)
         return self._note(made) if outputs != 1 else self._note(made)[0]
 

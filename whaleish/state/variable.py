@@ -39,7 +39,8 @@ class LaidOutVariable(ResourceVariable):
         self._readers: weakref.WeakSet = weakref.WeakSet()  # traced functions that captured the handle
         self._layout: tuple = ()
         self._mesh = None
-        self._resource = tf_private.take_over(self)
+        with tf.init_scope():  # a variable made while a step is traced, as optimizer slots are, is filled only once
+            self._resource = tf_private.take_over(self)
 
     # How it is stored.
 

@@ -1,0 +1,111 @@
+"""The arguments of one call of a step: what is whole, and what is this process's part."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from whaleish.capture import Signature, take_apart
+from whaleish.dataset import LocalPart
+from whaleish.meeting import gather_rows
+from whaleish.mesh import Axis
+from whaleish.sbp import B, Layout, S
+from whaleish.world import World
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call, taken apart.
+
+    Attributes:
+      signature: with the shapes of whole batches.
+      values: the flat tensors, each as it was given: whole, or this process's rows.
+      layouts: how each of them arrives.
+      batch: a hash of the whole batches whose parts these are.
+    """
+
+    signature: Signature
+    values: list[Any]
+    layouts: tuple[Layout, ...]
+    batch: int
+
+    @property
+    def key(self) -> Any:
+        """Equal for calls that may share a program."""
+        return self.signature.key, self.layouts
+
+    def text(self) -> str:
+        """One argument a line, for comparing ranks."""
+        lines = [
+            f"{spec.name or f'argument {place}'}: {spec.dtype.name}{spec.shape.as_list()} {layout[0]}"
+            for place, (spec, layout) in enumerate(zip(self.signature.specs, self.layouts, strict=True))
+        ]
+        return "\n".join([*lines, f"{len(lines)} tensors"])
+
+
+def take_call(args: Sequence[Any], kwargs: Mapping[str, Any], inputs: str, world: World) -> Call:
+    """Takes a call apart.
+
+    Args:
+      inputs: "local" if every array with dims is this process's part of the batch, else "global".
+
+    Raises:
+      ValueError: the parts are not those that an even division of the batch gives.
+    """
+    if inputs == "local" and world.distributed and world.size > 1:
+        args, kwargs = _as_parts(args, kwargs, world)
+    leaves = tf.nest.flatten((args, kwargs))
+    parts = [leaf for leaf in leaves if isinstance(leaf, LocalPart)]
+    if not parts:
+        signature, flat = take_apart(args, kwargs)
+        return Call(signature, flat, ((B,),) * len(flat), 0)
+    whole = tf.nest.map_structure(_whole_spec, (args, kwargs))
+    signature, flat = take_apart(*whole)
+    rows = iter(parts)
+    values, layouts = [], []
+    for value in flat:
+        mine = isinstance(value, _PartSpec)
+        values.append(next(rows).tensor if mine else value)
+        layouts.append((S(0),) if mine else (B,))
+    batch = reduce(operator.xor, (part.fingerprint for part in parts), 0)
+    return Call(signature, values, tuple(layouts), batch & ((1 << 60) - 1))
+
+
+class _PartSpec(tf.TensorSpec):
+    """Stands for a `LocalPart` while the rest of the call is taken apart."""
+
+
+def _whole_spec(leaf: Any) -> Any:
+    return _PartSpec(leaf.global_shape, leaf.tensor.dtype) if isinstance(leaf, LocalPart) else leaf
+
+
+def _as_parts(args: Sequence[Any], kwargs: Mapping[str, Any], world: World) -> Any:
+    """Marks every array with dims as this process's rows; the ranks exchange how many they have."""
+    structure = (tuple(args), dict(kwargs))
+    leaves = [tf.convert_to_tensor(leaf) if _has_rows(leaf) else leaf for leaf in tf.nest.flatten(structure)]
+    mine = [leaf.shape[0] for leaf in leaves if _has_rows(leaf)]
+    counts = gather_rows("whaleish_rows", np.asarray(mine, np.int64)).reshape(world.size, -1)
+    columns = iter(counts.T.tolist())
+    marked = [_mark(leaf, next(columns), world) if _has_rows(leaf) else leaf for leaf in leaves]
+    return tf.nest.pack_sequence_as(structure, marked)
+
+
+def _has_rows(leaf: Any) -> bool:
+    return isinstance(leaf, tf.Tensor | np.ndarray) and len(leaf.shape) > 0
+
+
+def _mark(rows: tf.Tensor, counts: list[int], world: World) -> LocalPart:
+    cuts = Axis("d", world.size).cuts(sum(counts))
+    if [b - a for a, b in itertools.pairwise(cuts)] != counts:
+        raise ValueError(
+            f"inputs='local': the ranks passed {counts} rows. The rows of {world.size} ranks may differ by one, the "
+            "first ranks having more; divide the batch so, or pass whole batches with inputs='global'"
+        )
+    return LocalPart(rows, (sum(counts), *rows.shape[1:]), cuts[world.rank], 0)

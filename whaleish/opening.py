@@ -1,0 +1,65 @@
+"""How ranks find out, at each call of a step, that they do not do the same; and how the errors say so."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import tensorflow as tf
+
+from whaleish import tf_private
+from whaleish.agreement import DisagreementError, agree
+from whaleish.rewrite.check import BATCHES_DIFFER, STEPS_DIFFER, check_function
+from whaleish.world import World
+
+
+def number_of(text: str) -> int:
+    """A number below 2**56 that stands for a text."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+
+
+def open_first_call(world: World, step: str, arguments: str) -> None:
+    """Meets the other ranks before a call is compiled; all of them must be about to compile the same one.
+
+    Args:
+      step: the step's name. arguments: describes the call, one argument a line.
+
+    Raises:
+      DisagreementError: on every rank, with the first difference.
+    """
+    if world.distributed and world.size > 1:
+        name = _check(world)
+        with explained(world, step, lambda: arguments):
+            identity = number_of(f"{step}\n{arguments}")
+            tf_private.call_function(name, [tf.constant(identity, tf.int64), tf.constant(0, tf.int32)], 0)
+
+
+@contextmanager
+def explained(world: World, step: str, arguments: Callable[[], str]) -> Iterator[None]:
+    """Turns the check's failures into errors that say what differs between the ranks."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        if STEPS_DIFFER in str(error):
+            agree(f"the call of {step!r}", arguments())
+            raise DisagreementError(
+                f"ranks run different programs of the step {step!r}, with equal arguments: one of them has compiled "
+                "it anew, because its variables or its plan changed. All ranks must run the same code"
+            ) from None
+        if BATCHES_DIFFER in str(error):
+            raise DisagreementError(
+                f"ranks passed different batches to the step {step!r} (rank {world.rank} is one of them). Each rank "
+                "would train on a slice of another batch. Pass the same whole batch on every rank, with the same seed "
+                "for shuffling; or wrap the dataset in wh.distribute_dataset; or, if each rank passes its own part of "
+                "the batch, say wh.function(inputs='local')"
+            ) from None
+        raise
+
+
+@functools.cache
+def _check(world: World) -> str:
+    name = "__whaleish_check"
+    tf_private.register_function(check_function(name, world.size, world.rank, world.devices[0]).function_def)
+    return name
