@@ -509,7 +509,7 @@ def _choose(op: OpView, at_hand: Sequence[Layout], mesh: Mesh) -> list[Signature
                 for h, s, spec in zip(at_hand, candidate.inputs, op.inputs, strict=True)
             )
             # A tie goes to the signature that divides the work.
-            cost += 1e-3 * all(sbp.is_broadcast for sbp in candidate.inputs)
+            cost += 1e-3 * all(sbp.is_broadcast for sbp in (*candidate.inputs, *candidate.outputs))
             if best is None or cost < best[0]:
                 best = cost, candidate
         assert best is not None
@@ -523,7 +523,8 @@ def _price(before: Any, after: Any) -> float:
     if before.is_broadcast:
         return 1e-6 if after.is_split else 1e-5
     if before.is_split:
-        return 1e-4 if after.is_partial else 1.0
+        # A slice is a summand for nothing, but the whole has to be summed later.
+        return 3.0 if after.is_partial else 1.0
     return 1.0 if after.is_split else 2.0
 
 

@@ -1,14 +1,22 @@
 """Operator signatures, one file per family of ops. Importing the package fills the registry."""
 
 from whaleish.rules import (  # noqa: F401
+    convolution,
     elementwise,
     gather,
+    images,
     joining,
+    losses,
+    matmul,
+    matrices,
+    pooling,
     random,
+    reduction,
     scatter,
     segments,
     shape,
     slicing,
+    variables,
 )
 from whaleish.rules.rule import OpView, Rule, Signature, TensorSpec, registry
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from whaleish.rules.forms import constant_ints, numeric
+from whaleish.rules.forms import constant_ints, numeric, zeros
 from whaleish.rules.ids import keep_own, local_ids, local_places
-from whaleish.rules.movement import COPYING, empty_as_zeros, partly, place, when_divided, zeros
+from whaleish.rules.movement import COPYING, empty_as_zeros, partly, place, when_divided
 from whaleish.rules.rule import Lowering, OpView, Ref, Signature, registry
 from whaleish.sbp import P, S
 
@@ -28,7 +28,7 @@ def _gather_own(low: Lowering) -> list[Ref]:
     axis, batch = found
     count = low.shape_in(0)[axis]
     if count == 0:
-        return [zeros(low, low.shape_out(0), out.dtype)]
+        return [zeros(low, 0)]
     safe, own = local_ids(low, low.input(1), ids.dtype, low.start_in(0)[axis], count, table.shape[axis], foreign=0)
     rows = low.same({1: safe})[0]
     named = low.shape_in(1)
@@ -66,7 +66,7 @@ def _gather_own_places(low: Lowering) -> list[Ref]:
         return low.same()
     counts = low.shape_in(0)[:depth]
     if 0 in counts:
-        return [zeros(low, low.shape_out(0), out.dtype)]
+        return [zeros(low, 0)]
     starts, totals = low.start_in(0)[:depth], table.shape[:depth]
     safe, own = local_places(low, low.input(1), ids.dtype, starts, counts, totals)
     shape = (*low.shape_in(1)[:-1], *(1,) * (table.rank - depth))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from whaleish.rules.forms import constant_ints, numeric, real
+from whaleish.rules.forms import Lower, constant_ints, numeric, real, same, zeros
 from whaleish.rules.rule import Lowering, OpView, Ref, Signature
 from whaleish.sbp import PMAX, PMIN, B, P, S, Sbp
-
-Lower = Callable[[Lowering], list[Ref]]
 
 LINEAR = (P,)
 """Partial layouts that pass through a linear map."""
@@ -96,20 +94,15 @@ def local_shape_operand(index: int) -> Lower:
     return lower
 
 
-def zeros(low: Lowering, shape: Sequence[int], dtype: str) -> Ref:
-    """Zeros of a shape."""
-    return low.emit("Fill", [low.const(list(shape), "int32"), low.const(0, dtype)], T=dtype, index_type="int32")
-
-
-def empty_as_zeros(lower: Lower | None = None) -> Lower:
-    """For kernels that refuse tensors without elements: a part whose outputs are empty makes them itself."""
+def empty_as_zeros(lower: Lower = same) -> Lower:
+    """For kernels that refuse tensors without elements: a part whose outputs are all empty makes them itself."""
 
     def guarded(low: Lowering) -> list[Ref]:
         if not is_divided(low):
             return low.same()
         shapes = [low.shape_out(index) for index in range(len(low.op.outputs))]
         if all(0 in shape for shape in shapes):
-            return [zeros(low, shape, spec.dtype) for shape, spec in zip(shapes, low.op.outputs, strict=True)]
-        return lower(low) if lower else low.same()
+            return [zeros(low, index) for index in range(len(shapes))]
+        return lower(low)
 
     return guarded
