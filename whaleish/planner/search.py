@@ -29,6 +29,7 @@ from whaleish.planner.view import AxisView, Candidate
 from whaleish.sbp import B, Layout, Sbp, dual
 
 BEAM = 24
+_LOOK_AHEAD = 8  # tensors to follow, to see what a broadcast or a random tensor is for
 _INFINITE = float("inf")
 _PRODUCTS = frozenset(
     [
@@ -119,6 +120,7 @@ class Search:
         self.splittable = self._splittable()
         self.mates = {handle: group for group in find_mates(graph) for handle in group}
         self.last_use = self._last_uses()
+        self.readers = graph.consumers()
 
     def run(self) -> list[Candidate]:
         """The candidate taken for each op; fills `layouts` with those of the variables' handles."""
@@ -173,9 +175,9 @@ class Search:
         if op.type == "Placeholder":
             return [(0.0, Candidate((), (self.arrivals.get(op.outputs[0], B),), False, 0, 0.0))]
         found = []
-        keep_whole = self._stays_whole(index, state)
+        wanted = self._wanted(index, state)
         for candidate in self._with_units(index, state):
-            if keep_whole and any(not sbp.is_broadcast for sbp in candidate.outputs):
+            if wanted is not None and any(sbp not in (B, wanted) for sbp in candidate.outputs):
                 continue
             if not self._allowed(index, candidate):
                 continue
@@ -191,22 +193,38 @@ class Search:
                 found.append((cost, candidate))
         return found
 
-    def _stays_whole(self, index: int, state: _State) -> bool:
-        """Whether to leave an op whole because all it reads is whole.
+    def _wanted(self, index: int, state: _State) -> Sbp | None:
+        """The layout besides B in which an op that reads only whole tensors may leave its result; None: any.
 
         Cutting is free, but what is cut must mostly be gathered again: statistics, seeds, whole weights and their
-        slots. Worth it are only the step's arguments, and ops that make much from little (random numbers, broadcasts).
+        slots stay whole. The step's arguments may be cut at once. What an op makes much of from little (random
+        numbers, broadcasts) is cut as what it will be combined with.
         """
         op, tensors = self.graph.ops[index], self.graph.tensors
         if self._branches(index) or any(t in self.handles for t in op.inputs):
-            return False
+            return None
         inputs = [t for t in op.inputs if t not in self.graph.constants]
-        if not all(state.held[t] == (B,) for t in inputs) or any(t in self.argument_like for t in op.inputs):
-            return False
-        grows = sum(map(_size, (tensors[t] for t in op.outputs))) > max(
-            (_size(tensors[t]) for t in op.inputs), default=0
-        )
-        return op.phase == UPDATE or not grows
+        if not all(B in state.held[t] for t in inputs) or any(t in self.argument_like for t in op.inputs):
+            return None
+        largest = max((_size(tensors[t]) for t in op.inputs), default=0)
+        if op.phase == UPDATE or len(op.outputs) != 1 or _size(tensors[op.outputs[0]]) <= largest:
+            return B
+        return self._partner(op.outputs[0], state)
+
+    def _partner(self, tensor: int, state: _State) -> Sbp:
+        """The split of what a tensor, or what follows from it in the same shape, is combined with; B for none."""
+        shape, reached = self.graph.tensors[tensor].shape, [tensor]
+        for current in reached:
+            for reader in self.readers[current]:
+                op = self.graph.ops[reader]
+                for other in op.inputs:
+                    held = state.held.get(other)
+                    if held and held[0].is_split and self.graph.tensors[other].shape == shape:
+                        return held[0]
+                reached += [t for t in op.outputs if self.graph.tensors[t].shape == shape and t not in reached]
+            if len(reached) > _LOOK_AHEAD:
+                break
+        return B
 
     def _with_units(self, index: int, state: _State) -> list[Candidate]:
         """The op's candidates, and those scaled to inputs that are split on multiples of larger units."""
