@@ -19,8 +19,17 @@ def pairwise(**factors: Iterable[Any]) -> tuple[str, list[tuple[Any, ...]]]:
     """
     values = [list(factor) for factor in factors.values()]
     names = ",".join(factors)
-    if not all(values) or len(values) < 3 or os.environ.get(ALL) == "1":
+    if not all(values) or len(values) < 3 or all_cases():
         return names, list(itertools.product(*values))
     # By index, as values need not be comparable or hashable.
     sampled = allpairspy.AllPairs([range(len(factor)) for factor in values])
     return names, [tuple(factor[index] for factor, index in zip(values, row, strict=True)) for row in sampled]
+
+
+def either(few: Iterable[Any], every: Iterable[Any]) -> list[Any]:
+    """A hand-picked few cases, or under `--all-cases` every one; for products of two factors that are dear to run."""
+    return list(every if all_cases() else few)
+
+
+def all_cases() -> bool:
+    return os.environ.get(ALL) == "1"

@@ -27,6 +27,7 @@ from whaleish.launch import engine, machine, supervise
 ROOT = pathlib.Path(__file__).parents[2]
 START_LIMIT_S = 180.0
 RUN_LIMIT_S = 60.0
+SCRIPT_LIMIT_S = 120.0  # starting takes a good part of it on a busy machine
 # A rank that has failed leaves its peers waiting in a collective; this long they may take to fail as well.
 AFTERMATH_S = 5.0
 _PRCTL = ctypes.CDLL(None).prctl  # looked up here: little is safe between fork and exec
@@ -258,7 +259,7 @@ def run_script(
     size: int,
     script: str | pathlib.Path,
     *args: str,
-    timeout: float = RUN_LIMIT_S,
+    timeout: float = SCRIPT_LIMIT_S,
     engine_name: str = "auto",
     env: Mapping[str, str] | None = None,
     after_start: Callable[[subprocess.Popen[str]], None] | None = None,

@@ -130,11 +130,8 @@ def _build(folder: pathlib.Path, options: recipe.Options) -> pathlib.Path:
     with tempfile.TemporaryDirectory(dir=folder, prefix="building-") as scratch:
         shim = recipe.write_shim(pathlib.Path(scratch) / "shim")
         env = recipe.build_environment(os.environ, machine.search_path(), headers, shim, options, jobs)
-        # Not from pip's own cache: it knows wheels by Horovod's version alone, not by TensorFlow's.
-        command = [sys.executable, "-m", "pip", "wheel", "-v", "--no-cache-dir", "--no-deps", "--no-build-isolation"]
-        command += ["--no-binary", "horovod", f"horovod=={recipe.HOROVOD}", "-w", scratch]
         log = folder / "build.log"
-        status = _run_logged(command, env, log)
+        status = _run_logged(_pip_wheel(scratch), env, log)
         built = sorted(pathlib.Path(scratch).glob("horovod-*.whl"))
         if status or not built:
             raise LaunchError(
@@ -143,6 +140,12 @@ def _build(folder: pathlib.Path, options: recipe.Options) -> pathlib.Path:
         wheel = folder / built[0].name
         os.replace(built[0], wheel)
         return wheel
+
+
+def _pip_wheel(scratch: str) -> list[str]:
+    # Not from pip's own cache: it knows wheels by Horovod's version alone, not by TensorFlow's.
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "-v", "--no-cache-dir"]
+    return [*pip, "--no-deps", "--no-build-isolation", f"horovod=={recipe.HOROVOD}", "-w", scratch]
 
 
 def _run_logged(command: list[str], env: dict[str, str], log: pathlib.Path) -> int:
