@@ -43,6 +43,7 @@ setuptools.setup(
     python_requires=">=3.11,<3.14",
     install_requires=[
         "keras>=3.15,<3.16",
+        "networkx>=3.2",
         "numpy>=2.0,<3",
         "packaging",
         "protobuf>=6.31.1,<8",
