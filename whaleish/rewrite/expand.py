@@ -11,7 +11,7 @@ from whaleish.graph import LogicalGraph, Op, Tensor, layout_bytes
 from whaleish.planner.plan import Choice, Plan
 from whaleish.planner.view import AxisView, Candidate, op_view
 from whaleish.rules import registry
-from whaleish.rules.rule import Fragment
+from whaleish.rules.rule import Fragment, Signature
 from whaleish.sbp import B, Sbp
 
 
@@ -99,7 +99,7 @@ def _write(
                 op.scope,
             )
         )
-        taken = _cheapest(result, view, layouts)
+        taken = _cheapest(result, view, layouts, fragment, outputs)
         for tensor, need in zip(tensors, taken.inputs, strict=True):
             if need not in layouts[tensor]:
                 layouts[tensor].append(need)
@@ -109,14 +109,16 @@ def _write(
     return {old: values[new] for old, new in zip(op.outputs, fragment.outputs, strict=True)}
 
 
-def _cheapest(graph: LogicalGraph, view: AxisView, layouts: dict[int, list[Sbp]]) -> Candidate:
-    """The signature of the last op that moves the fewest bytes, then computes the least."""
+def _cheapest(
+    graph: LogicalGraph, view: AxisView, layouts: dict[int, list[Sbp]], fragment: Fragment, made: tuple[int, ...]
+) -> Candidate:
+    """The allowed signature of the last op that moves the fewest bytes, then computes the least."""
     index = len(graph.ops) - 1
     op, parts = graph.ops[index], view.axis.size
     best: tuple[float, float] = (inf, inf)
     taken = view.candidates(index)[0]
     for candidate in view.candidates(index):
-        if candidate.expands:
+        if candidate.expands or not fragment.allows(made, Signature(candidate.inputs, candidate.outputs)):
             continue
         moved = 0.0
         for tensor, need in zip(op.inputs, candidate.inputs, strict=True):

@@ -116,6 +116,11 @@ class Fragment:
     """An op written out in primitive ops: a small logical graph on the op's own inputs.
 
     Values are integers: 0..n-1 the inputs of the op, then the outputs of the ops added, in order.
+
+    Attributes:
+      held: value -> its layout on the axis that expands, where the rule does not leave that to whoever picks
+        signatures (a unit of 1 stands for any unit). Picking step by step sees what a step costs, not what its
+        layout will cost later.
     """
 
     def __init__(self, op: OpView) -> None:
@@ -124,6 +129,12 @@ class Fragment:
         self.constants: dict[int, np.ndarray] = {}
         self.steps: list[tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = []
         self.outputs: tuple[int, ...] = ()
+        self.held: dict[int, Sbp] = {}
+
+    def allows(self, made: Sequence[int], signature: Signature) -> bool:
+        """Whether a signature leaves the values that it makes in the layouts in which they are held."""
+        pairs = zip((self.held.get(value) for value in made), signature.outputs, strict=True)
+        return all(held is None or (held.kind, held.dim) == (sbp.kind, sbp.dim) for held, sbp in pairs)
 
     def emit(self, type: str, inputs: Sequence[int], outputs: Sequence[TensorSpec], **attrs: Any) -> Any:
         """Adds an op with the given output specs and returns its value (a tuple unless there is exactly one)."""
