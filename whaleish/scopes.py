@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +30,9 @@ _open = threading.local()  # .entered: what each scope now open on this thread h
 
 class ScopeError(ValueError):
     """A scope that makes no sense where it stands."""
+
+    # Autograph raises an error of the user's code again with more text, and keeps its type only if this holds.
+    __init__ = Exception.__init__
 
 
 @dataclass(frozen=True)
@@ -213,7 +216,7 @@ def _placing(degree: int | None, devices: Sequence[int] | None, kind: str) -> di
         raise ScopeError(f"wh.{kind}(degree={degree!r}): give an integer of at least 1, or leave it out")
     if devices is None:
         return {"degree": None if degree is None else int(degree)}
-    given = list(devices) if isinstance(devices, Sequence) and not isinstance(devices, str) else [devices]
+    given = list(devices) if isinstance(devices, Iterable) and not isinstance(devices, str) else []
     if not given or not all(_is_int(d) and d >= 0 for d in given) or len(set(given)) != len(given):
         raise ScopeError(
             f"wh.{kind}(devices={devices!r}): give a list or range of different device numbers, 0 or more, "

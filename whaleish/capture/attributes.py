@@ -14,9 +14,9 @@ MISSING = object()
 def attributes(node: tf.compat.v1.NodeDef) -> dict[str, Any]:
     """The node's attributes by name, without those that TensorFlow keeps for itself and without tensors."""
     found = {}
-    for name, value in node.attr.items():
+    for name in sorted(node.attr):  # protos keep no order
         if name[0] != "_" and name != "config_proto":
-            python = python_value(value)
+            python = python_value(node.attr[name])
             if python is not MISSING:
                 found[name] = python
     return found

@@ -27,7 +27,6 @@ def convert(flat: Flat) -> LogicalGraph:
     `graph.variables` is left empty: the caller knows which inputs are variables.
     """
     graph = LogicalGraph()
-    operations = {op.name: op for op in flat.graph.get_operations()}
     index: dict[str, int] = {}
     paths = _Paths(graph.scopes)
     tensors, constants = graph.tensors, graph.constants
@@ -41,7 +40,7 @@ def convert(flat: Flat) -> LogicalGraph:
             producer, _, slot = text.partition(":")
             inputs.append(graph.ops[index[producer]].outputs[int(slot or 0)])
         first = len(tensors)
-        for slot, output in enumerate(operations[name].outputs):
+        for slot, output in enumerate(flat.operations[name].outputs):
             tensors.append(Tensor(number, slot, static_shape(output), output.dtype.name))
         op = Op(
             name,
@@ -91,7 +90,7 @@ class _Paths:
         self.numbers: dict[ScopeKey, int] = {}
 
     def index(self, node: tf.compat.v1.NodeDef, flat: Flat) -> int:
-        keys = scope_keys(node, flat)
+        keys = scope_keys(node, flat.scopes.get(node.name, ()), flat.calls.get(node.name, 0))
         found = self.known.get(keys)
         if found is None:
             path: ScopePath = ()
@@ -104,11 +103,9 @@ class _Paths:
         return found
 
 
-def scope_keys(node: tf.compat.v1.NodeDef, flat: Flat) -> tuple[ScopeKey, ...]:
+def scope_keys(node: tf.compat.v1.NodeDef, around: tuple[ScopeKey, ...], call: int) -> tuple[ScopeKey, ...]:
     """The scopes round a node: those of the calls that it came out of, then its own."""
-    around = flat.scopes.get(node.name, ())
     if scopes_module.ATTRIBUTE not in node.attr:
         return around
     own = scopes_module.parse(node.attr[scopes_module.ATTRIBUTE].s.decode())
-    call = flat.calls.get(node.name, 0)
     return around + tuple(ScopeKey(scope, call) for scope in own)

@@ -24,7 +24,7 @@ class Flat:
 
     Attributes:
       nodes: owned by this object; names are unique.
-      graph: has an operation of each node's name (shapes and dtypes are read from there).
+      operations: node name -> operation, from which shapes and dtypes are read.
       inputs: names of the placeholder nodes, in the order of the function's inputs.
       outputs: tensor names ("node:0"), in the order of the function's outputs.
       roots: nodes that the function runs whether or not something reads them.
@@ -36,7 +36,7 @@ class Flat:
     """
 
     nodes: list[tf.compat.v1.NodeDef]
-    graph: tf.Graph
+    operations: dict[str, tf.Operation]
     inputs: list[str]
     outputs: list[str]
     roots: list[str]
@@ -52,7 +52,7 @@ def flat_of(graph: tf.Graph) -> Flat:
     definition = graph.as_graph_def()
     return Flat(
         nodes=in_order(definition.node),
-        graph=graph,
+        operations={op.name: op for op in graph.get_operations()},
         inputs=[tensor.op.name for tensor in graph.inputs],
         outputs=[tensor.name for tensor in graph.outputs],
         roots=[op.name for op in graph.control_outputs],
@@ -63,10 +63,11 @@ def flat_of(graph: tf.Graph) -> Flat:
 def in_order(nodes: Sequence[tf.compat.v1.NodeDef]) -> list[tf.compat.v1.NodeDef]:
     """The nodes so that each comes after those it waits for, and else in the given order.
 
-    TensorFlow's own order is nearly that, but automatic control dependencies may point backwards.
+    TensorFlow's own order is nearly that, but automatic control dependencies may point backwards. Inputs that are not
+    among the nodes (arguments of a function's body) are there from the start.
     """
     place = {node.name: number for number, node in enumerate(nodes)}
-    waits = [{place[node_of(text)] for text in node.input} for node in nodes]
+    waits = [{place[node_of(text)] for text in node.input if node_of(text) in place} for node in nodes]
     done = [False] * len(nodes)
     order: list[int] = []
     for number in range(len(nodes)):

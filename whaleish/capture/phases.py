@@ -54,3 +54,6 @@ def find_phases(graph: LogicalGraph, backward: Collection[str] = ()) -> None:
         only_update = readers[number] and all(ops[reader].phase == UPDATE for reader in readers[number])
         if op.phase == FORWARD and only_update and number not in outputs and number not in effects:
             op.phase = UPDATE
+    for op in ops:  # the step counter, whose readers have turned out to be of the update
+        if op.phase == FORWARD and not op.outputs and any(ops[control].phase == UPDATE for control in op.controls):
+            op.phase = UPDATE

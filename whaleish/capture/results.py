@@ -28,7 +28,9 @@ class Composite:
     spec: Any
 
     def pack(self, flat: Sequence[Any]) -> Any:
-        return self.spec._from_components_list(list(flat[self.number : self.number + self.count]))
+        return tf.nest.pack_sequence_as(
+            self.spec, list(flat[self.number : self.number + self.count]), expand_composites=True
+        )
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class _Taken:
 
     def take(self, tensors: Iterator[tf.Tensor]) -> Any:
         parts = [next(tensors) for _ in range(self.count)]
-        return parts[0] if self.composite is None else self.composite._from_components_list(parts)
+        return parts[0] if self.composite is None else tf.nest.pack_sequence_as(self.composite, parts, True)
 
 
 def take_apart(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Signature, list[Any]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 from keras.src.backend.common import global_state
+from tensorflow.python.eager import context
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import handle_data_util, resource_variable_ops
 
@@ -55,7 +56,8 @@ def keras_tensors_made() -> int:
 
 def variable_data(handle: tf.Tensor) -> tuple[tuple[int | None, ...] | None, str] | None:
     """Shape and dtype of what a resource tensor refers to, where TensorFlow knows them."""
-    data = getattr(handle, "_handle_data", None) or handle_data_util.get_resource_handle_data(handle)
+    eager = hasattr(handle, "_handle_data")
+    data = handle._handle_data if eager else handle_data_util.get_resource_handle_data(handle)
     if data is None or not data.is_set or len(data.shape_and_type) != 1:
         return None
     shape = tf.TensorShape(data.shape_and_type[0].shape)
@@ -80,7 +82,7 @@ def variable_of_handle(handle: tf.Tensor, shape: tuple[int, ...], dtype: str) ->
 def function_graph(graph: tf.Graph, name: str) -> tf.Graph | None:
     """The graph that a library function of `graph` was made from, where it still exists."""
     function = graph._get_function(name)
-    return getattr(function, "cached_graph", None) if function is not None else None
+    return getattr(function, "_cached_graph", None)
 
 
 def is_stateful(op_type: str) -> bool:
@@ -98,3 +100,42 @@ def run_once(definition: tf.compat.v1.GraphDef, fetches: list[str]) -> list[Any]
         tf.import_graph_def(definition, name="")
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             return session.run(fetches)
+
+
+def output_offset(node: tf.compat.v1.NodeDef, output: str, library: Mapping[str, Any]) -> int:
+    """Number of the first tensor of a node's named output (functions' bodies name outputs so)."""
+    definition = library[node.op].signature if node.op in library else op_def_registry.get(node.op)
+    offset = 0
+    for argument in definition.output_arg:
+        if argument.name == output:
+            return offset
+        if argument.number_attr:
+            offset += node.attr[argument.number_attr].i
+        elif argument.type_list_attr:
+            offset += len(node.attr[argument.type_list_attr].list.type)
+        else:
+            offset += 1
+    raise ValueError(f"{node.op} has no output {output!r}")
+
+
+def uses_autograph(function: Any) -> bool:
+    """Whether a `tf.function` converts its Python function by autograph."""
+    return bool(getattr(function, "_autograph", True))
+
+
+def register_functions(definition: tf.compat.v1.GraphDef) -> None:
+    """Makes the functions of a library known to the runtime.
+
+    Without this, calling a function into which a graph with `While` or `If` ops was imported ends the process:
+    importing tells the graph of their functions, but not the runtime.
+    """
+    for function in definition.library.function:
+        if not context.context().has_function(function.signature.name):
+            context.context().add_function_def(function)
+
+
+def handle_inside(graph: tf.Graph, variable: tf.Variable) -> tf.Tensor:
+    """The variable's handle as a tensor of the graph that is being traced, which then knows of the variable."""
+    if hasattr(graph, "watch_variable"):
+        graph.watch_variable(variable)
+    return graph.capture(variable.handle)

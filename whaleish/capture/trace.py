@@ -12,10 +12,15 @@ from whaleish.capture import tf_private
 from whaleish.capture.convert import convert
 from whaleish.capture.flat import Flat, flat_of
 from whaleish.capture.fold import fold
+from whaleish.capture.inline import inline
+from whaleish.capture.library import keep_functions
 from whaleish.capture.phases import find_phases
 from whaleish.capture.prune import find_effects, prune
 from whaleish.capture.results import Results
+from whaleish.capture.shapes import infer_shapes
 from whaleish.capture.signature import Signature, take_apart
+from whaleish.capture.sources import source_finder
+from whaleish.capture.steps import callable_of
 from whaleish.graph import LogicalGraph, Variable
 
 
@@ -29,7 +34,7 @@ class Capture:
       captured: eager tensors that the step closes over.
       resources: eager resource tensors (tables, iterators) that it uses and that are no variables.
       variables: aligned with `graph.variables`.
-      library: functions that `While`, `If` and the like in the graph refer to.
+      library: functions that `While`, `If` and the like in the graph refer to; they are registered with the runtime.
       results: packs the flat outputs back into what the step returns.
       concrete: the traced function; it keeps alive what the graph refers to.
     """
@@ -77,24 +82,31 @@ def capture_signature(fn: Callable[..., Any], signature: Signature) -> Capture:
     """Like `capture`, for a call that was taken apart already."""
     results, concrete = trace(fn, signature)
     flat = flat_of(concrete.graph)
+    without_calls = inline(flat)
+    without_calls.library = keep_functions(without_calls.nodes, flat.library)
+    tf_private.register_functions(without_calls.library)
+    if without_calls is not flat:
+        flat = infer_shapes(without_calls)
     graph = convert(flat)
     captured, resources, variables = _bind(graph, flat, concrete, len(signature.specs))
     fold(graph)
     find_effects(graph)
     prune(graph)
     find_phases(graph, flat.backward)
+    graph.source = source_finder(graph, concrete.graph, flat.origins)
     return Capture(graph, signature, captured, resources, variables, flat.library.library, results, concrete)
 
 
 def trace(fn: Callable[..., Any], signature: Signature) -> tuple[Results, Any]:
     """Traces the step on flat tensors: what it returns, and the concrete function."""
     results = Results()
+    fn, autograph = callable_of(fn)
 
     def step(*tensors):
         args, kwargs = signature.pack(tensors)
         return results.take(fn(*args, **kwargs))
 
-    concrete = tf.function(step).get_concrete_function(*signature.specs)
+    concrete = tf.function(step, autograph=autograph).get_concrete_function(*signature.specs)
     return results, concrete
 
 

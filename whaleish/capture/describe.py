@@ -1,0 +1,78 @@
+"""A captured graph as text and as a number, to find out where two processes' steps differ."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from whaleish.graph import LogicalGraph, Op
+from whaleish.scopes import encode
+
+_SHOWN = 8
+"""Constants of up to this many elements are written out; of others the hash is."""
+
+
+def describe(graph: LogicalGraph) -> list[str]:
+    """One line per input, op, output and effect.
+
+    Equal lists mean equal steps: names are left out, for they also depend on what else a process has built.
+    """
+    lines = [_line(graph, number, op) for number, op in enumerate(graph.ops)]
+    for variable in graph.variables:
+        kind = "trainable " if variable.trainable else ""
+        lines.append(f"{kind}variable %{variable.handle}: {_spec(variable.shape, variable.dtype)}")
+    lines.append(f"inputs {_refs(graph.inputs)}")
+    lines.append(f"outputs {_refs(graph.outputs)}")
+    lines.append(f"effects {', '.join(map(str, graph.effects))}")
+    return lines
+
+
+def fingerprint(graph: LogicalGraph) -> str:
+    """A hash of `describe(graph)`: 32 hex digits."""
+    return hashlib.sha256("\n".join(describe(graph)).encode()).hexdigest()[:32]
+
+
+def first_difference(ours: LogicalGraph, theirs: Sequence[str]) -> str:
+    """Where our graph first differs from another's description, with our name and source line of it; "" where equal."""
+    lines = describe(ours)
+    for number, line in enumerate(lines):
+        other = theirs[number] if number < len(theirs) else "nothing"
+        if line != other:
+            place = f" ({ours.ops[number].name}, {ours.source(number) or '?'})" if number < len(ours.ops) else ""
+            return f"line {number}{place}:\n  here:  {line}\n  there: {other}"
+    return f"line {len(lines)}:\n  here:  nothing\n  there: {theirs[len(lines)]}" if len(theirs) > len(lines) else ""
+
+
+def _line(graph: LogicalGraph, number: int, op: Op) -> str:
+    outputs = ", ".join(_spec(graph.tensors[t].shape, graph.tensors[t].dtype) for t in op.outputs)
+    attrs = " ".join(f"{name}={op.attrs[name]!r}" for name in sorted(op.attrs))
+    text = f"{number} {op.type}({_refs(op.inputs)}) -> {_refs(op.outputs)} {outputs}"
+    if op.controls:
+        text += f" after {', '.join(map(str, op.controls))}"
+    if attrs:
+        text += f" {{{attrs}}}"
+    if op.type == "Const":
+        text += f" = {_value(graph, op)}"
+    return text + (f" in {encode(graph.scopes[op.scope])}" if op.scope else "")
+
+
+def _value(graph: LogicalGraph, op: Op) -> str:
+    value: Any = graph.constants.get(op.outputs[0])
+    if value is None:
+        return _digest(op.payload.attr["value"].tensor.SerializeToString(deterministic=True))
+    return np.array2string(value, separator=",") if value.size <= _SHOWN else _digest(value.tobytes())
+
+
+def _digest(data: bytes) -> str:
+    return "#" + hashlib.sha256(data).hexdigest()[:16]
+
+
+def _spec(shape: tuple[int, ...] | None, dtype: str) -> str:
+    return dtype + ("?" if shape is None else str(list(shape)))
+
+
+def _refs(tensors: Sequence[int]) -> str:
+    return ", ".join(f"%{tensor}" for tensor in tensors)
