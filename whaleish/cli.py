@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="whaleish", description=__doc__)
+    top = argparse.ArgumentParser(prog="whaleish", description="Train TensorFlow and Keras models on many devices.")
     commands = top.add_subparsers(dest="name", required=True, metavar="command")
 
     run = commands.add_parser(
