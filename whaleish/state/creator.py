@@ -21,14 +21,18 @@ _installed = False
 def create(next_creator: Callable[..., tf.Variable], **arguments: Any) -> tf.Variable:
     """Makes a variable that can be laid out; where it cannot, what TensorFlow would have made.
 
-    TensorFlow keeps creators per thread and lets a `tf.function` put its own first, so variables that are made in
-    another thread, or in a function outside `tf.init_scope`, do not come by here.
+    TensorFlow keeps creators per thread, so variables that are made in another thread do not come by here. In a
+    `tf.function`, one with an initializer is made outside of it, as Keras's slots are in its first step; one with a
+    value is the function's own affair. Those without either are the SavedModel loader's.
     """
-    with tf.init_scope():
-        eager = tf.executing_eagerly()
-    if not eager or arguments.get("variable_def") is not None or tf.distribute.has_strategy():
+    initial = arguments.get("initial_value")
+    if initial is None or tf.distribute.has_strategy() or not (tf.executing_eagerly() or callable(initial)):
         return next_creator(**arguments)
-    return LaidOutVariable(**{name: value for name, value in arguments.items() if name in _ARGUMENTS})
+    keywords = {name: value for name, value in arguments.items() if name in _ARGUMENTS}
+    with tf.init_scope():
+        if tf.executing_eagerly():  # not so in a tf.Graph of TensorFlow 1's
+            return LaidOutVariable(**keywords)
+    return next_creator(**arguments)
 
 
 def install() -> None:
