@@ -32,11 +32,6 @@ def real(spec: TensorSpec) -> bool:
     return numeric(spec) and not spec.dtype.startswith("complex")
 
 
-def same_dim(specs: Sequence[TensorSpec], dim: int) -> tuple[Sbp, ...]:
-    """The same split of tensors that have the same shape; scalars, if there are any among them, are whole."""
-    return tuple(S(dim) if spec.rank > dim else B for spec in specs)
-
-
 def broadcast_splits(inputs: Sequence[TensorSpec], output: TensorSpec) -> list[tuple[tuple[Sbp, ...], Sbp]]:
     """For each dim of `output`, whose shape is that of `inputs` broadcast: its split, and how the inputs are held.
 
