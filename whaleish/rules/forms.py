@@ -83,7 +83,8 @@ def zeros(part: Lowering, index: int) -> Ref:
     """Zeros in the local shape of an output."""
     dtype = part.op.outputs[index].dtype
     shape = part.const(part.shape_out(index), "int32")
-    return part.emit("Fill", [shape, part.const(0, dtype)], T=dtype, index_type="int32")
+    zero = part.const({"bool": False, "string": ""}.get(dtype, 0), dtype)
+    return part.emit("Fill", [shape, zero], T=dtype, index_type="int32")
 
 
 def unless_empty(lower: Lower) -> Lower:
