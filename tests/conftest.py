@@ -28,6 +28,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "ranks" in getattr(item, "fixturenames", ()):
+            item.add_marker("ranks")
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     # TensorFlow makes its devices once. Tests that never import it do not pay for it.
     if "tensorflow" in sys.modules and not session.config.option.collectonly:

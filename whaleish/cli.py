@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -91,6 +92,9 @@ def _install(options: argparse.Namespace) -> int:
     from whaleish.launch import install, recipe
 
     chosen = recipe.Options(mpi=not options.without_mpi, nccl=options.nccl)
+
+    # So that being told to end takes the compilers along, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
     def say(text: str) -> None:
         print(f"whaleish install-horovod: {text}", flush=True)

@@ -37,12 +37,13 @@ MARK = "WHALEISH_TEST_RUN"  # in the environment of all that a test started, to 
 
 @dataclass(frozen=True)
 class Failure:
-    """What one rank raised."""
+    """What one rank raised. `fatal`: its Horovod has ended."""
 
     rank: int
     kind: str
     message: str
     traceback: str
+    fatal: bool
 
 
 class RanksFailedError(AssertionError):
@@ -92,7 +93,8 @@ class RankPool:
                 connection.send_bytes(message)
             return self._collect(getattr(function, "__name__", repr(function)), timeout)
         except RanksFailedError as error:
-            if error.silent:
+            # When every rank has answered none waits for another, and the pool can go on; unless Horovod has ended.
+            if error.silent or any(failure.fatal for failure in error.failures.values()):
                 self.kill()
             raise
         except BaseException:  # the test's own time limit, or Ctrl-C: the ranks are in the middle of something

@@ -123,6 +123,18 @@ def test_a_dead_rank_is_named_and_the_pool_recovers(ranks):
     assert ranks.run(total) == [3.0, 3.0]
 
 
+def test_a_pool_whose_horovod_has_ended_is_started_anew(ranks):
+    def shut_down():
+        import horovod.tensorflow as hvd
+
+        hvd.shutdown()
+        return total()
+
+    with pytest.raises(RanksFailedError):
+        ranks.run(shut_down)
+    assert ranks.run(total) == [3.0, 3.0]
+
+
 def test_a_hung_rank_ends_at_the_limit_with_its_stack():
     pool = RankPool(2)
 

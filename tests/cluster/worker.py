@@ -52,8 +52,15 @@ def work(message: bytes) -> bytes:
         function, args, kwargs = cloudpickle.loads(message)
         return cloudpickle.dumps((True, function(*args, **kwargs)))
     except BaseException as error:
-        failure = (type(error).__name__, str(error), traceback.format_exc())
+        text = traceback.format_exc()
+        failure = (type(error).__name__, str(error), text, "shut down" in text or not horovod_is_up())
         return cloudpickle.dumps((False, failure))
+
+
+def horovod_is_up() -> bool:
+    import horovod.tensorflow as hvd
+
+    return bool(hvd.is_initialized())
 
 
 if __name__ == "__main__":

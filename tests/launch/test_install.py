@@ -1,5 +1,6 @@
 """`whaleish install-horovod`: what it does without building, and its one line where it cannot build."""
 
+import importlib.util
 import pathlib
 import subprocess
 import sys
@@ -58,11 +59,20 @@ def test_a_cached_and_installed_wheel_is_used_as_it_is(capsys):
     assert lines[1:] == ["it is installed"]
 
 
-def test_this_horovod_is_the_wheel_of_the_cache():
+def test_the_wheel_of_the_cache_is_told_from_another(tmp_path):
     wheel = install.cached_wheel(recipe.key(install.find_tools(), recipe.Options()))
     assert wheel is not None
     assert install.is_installed(wheel)
-    assert not install.is_installed(wheel.with_name("other.whl"))
+    other = tmp_path / wheel.name
+    other.write_bytes(wheel.read_bytes() + b" ")
+    assert not install.is_installed(other)
+
+
+def test_horovod_finds_mpi_in_environments_other_than_the_one_it_was_built_in():
+    """Linked by the path of the building environment alone it would break when that is gone."""
+    folder = importlib.util.find_spec("horovod").submodule_search_locations[0]
+    (library,) = pathlib.Path(folder).glob("tensorflow/mpi_lib*.so")
+    assert recipe.MPI_BESIDE.encode() in library.read_bytes()
 
 
 def test_cache_folder(monkeypatch):

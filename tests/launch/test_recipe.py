@@ -95,6 +95,7 @@ def test_build_environment(tmp_path):
     assert (env["HOME"], env["PATH"], env["MAKEFLAGS"]) == ("/root", "/bin", "-j3")
     assert env["CMAKE_POLICY_VERSION_MINIMUM"] == "3.5"
     assert env["HOROVOD_WITH_MPI"] == "1"
+    assert env["LDFLAGS"] == "-Wl,-rpath,$ORIGIN/../../../.."
     assert "HOROVOD_GPU_OPERATIONS" not in env
 
 

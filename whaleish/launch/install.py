@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import importlib.metadata
 import importlib.util
 import os
@@ -103,7 +104,7 @@ def cached_wheel(key: str) -> pathlib.Path | None:
 def is_installed(wheel: pathlib.Path) -> bool:
     """Whether the Horovod installed here is this wheel: one of the same version built otherwise is not."""
     horovod = machine.find_horovod()
-    return horovod is not None and horovod.wheel is not None and pathlib.Path(horovod.wheel) == wheel.resolve()
+    return horovod is not None and horovod.sha256 == hashlib.sha256(wheel.read_bytes()).hexdigest()
 
 
 def _build_once(
@@ -130,6 +131,7 @@ def _build(folder: pathlib.Path, options: recipe.Options) -> pathlib.Path:
     with tempfile.TemporaryDirectory(dir=folder, prefix="building-") as scratch:
         shim = recipe.write_shim(pathlib.Path(scratch) / "shim")
         env = recipe.build_environment(os.environ, machine.search_path(), headers, shim, options, jobs)
+        env["TMPDIR"] = scratch  # an interrupted pip leaves its sources behind
         log = folder / "build.log"
         status = _run_logged(_pip_wheel(scratch), env, log)
         built = sorted(pathlib.Path(scratch).glob("horovod-*.whl"))

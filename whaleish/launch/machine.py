@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import urllib.parse
 from dataclasses import dataclass
 
 
@@ -45,7 +44,7 @@ class Horovod:
     mpi: bool
     gloo: bool
     nccl: bool
-    wheel: str | None = None  # the file it was installed from
+    sha256: str | None = None  # of the wheel that it was installed from
 
     def __str__(self) -> str:
         parts = [name for name, has in (("Gloo", self.gloo), ("MPI", self.mpi), ("NCCL", self.nccl)) if has]
@@ -127,7 +126,7 @@ def find_horovod() -> Horovod | None:
         mpi=b"libmpi.so" in code,
         gloo=b"GlooContext" in code,
         nccl=b"ncclAllReduce" in code,
-        wheel=_installed_from(distribution),
+        sha256=_wheel_hash(distribution),
     )
 
 
@@ -139,11 +138,11 @@ def _built_for(root: pathlib.Path | None) -> str | None:
         return None
 
 
-def _installed_from(distribution: importlib.metadata.Distribution) -> str | None:
-    """The path of the wheel, as pip notes it (PEP 610)."""
+def _wheel_hash(distribution: importlib.metadata.Distribution) -> str | None:
+    """The hash of the wheel, as pip notes it (PEP 610)."""
     try:
-        url = json.loads(distribution.read_text("direct_url.json") or "{}").get("url", "")
+        noted = json.loads(distribution.read_text("direct_url.json") or "{}")
+        value = noted.get("archive_info", {}).get("hashes", {}).get("sha256")
     except ValueError:
         return None
-    parts = urllib.parse.urlsplit(url)
-    return urllib.parse.unquote(parts.path) if parts.scheme == "file" else None
+    return None if value is None else str(value)

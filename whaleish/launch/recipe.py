@@ -15,6 +15,9 @@ OLD_XLA_HEADER = "tensorflow/compiler/xla/client/xla_builder.h"
 NEW_XLA_HEADER = "xla/hlo/builder/xla_builder.h"
 # Others that it includes are shipped with TensorFlow, in these folders of its headers.
 SHIPPED_HEADERS = ("external/farmhash_archive/src", "external/highwayhash")
+# The environment's lib folder, seen from the built library in lib/python3.x/site-packages/horovod/tensorflow. Where MPI
+# comes from PyPI it lies there, and the wheel must find it in environments other than the one that it was built in.
+MPI_BESIDE = "$ORIGIN/../../../.."
 COMPILERS = ("g++", "c++", "clang++")
 
 
@@ -129,7 +132,11 @@ def build_environment(
         "HOROVOD_WITH_GLOO": "1",
         "MAKEFLAGS": f"-j{jobs}",
     }
-    env |= {"HOROVOD_WITH_MPI": "1"} if options.mpi else {"HOROVOD_WITHOUT_MPI": "1"}
+    if options.mpi:
+        env["HOROVOD_WITH_MPI"] = "1"
+        env["LDFLAGS"] = f"-Wl,-rpath,{MPI_BESIDE} {environ.get('LDFLAGS', '')}".strip()
+    else:
+        env["HOROVOD_WITHOUT_MPI"] = "1"
     if options.nccl:
         env["HOROVOD_GPU_OPERATIONS"] = "NCCL"
     return env
