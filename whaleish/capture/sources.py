@@ -13,7 +13,7 @@ import tensorflow as tf
 from whaleish.capture import tf_private
 from whaleish.graph import LogicalGraph
 
-_THIS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_WHALEISH = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OTHERS = tuple(os.path.join(os.path.dirname(os.path.abspath(path)), "") for path in (tf.__file__, keras.__file__))
 _STANDARD = os.path.join(sysconfig.get_paths()["stdlib"], "")
 
@@ -51,7 +51,7 @@ def line_of(operation: Any) -> str:
 
 
 def _is_users(path: str) -> bool:
-    if path.startswith(("<", os.path.join(_THIS, ""), *_OTHERS)):
+    if path.startswith(("<", os.path.join(_WHALEISH, ""), *_OTHERS)):
         return False
     return not path.startswith(_STANDARD) or "site-packages" in path
 
