@@ -31,13 +31,22 @@ class FunctionWriter:
         self._constants: dict[tuple[Any, ...], Ref] = {}
         self._count = 0
 
-    def argument(self, name: str, dtype: str, shape: tuple[int, ...] | None) -> Ref:
-        """Adds an argument; that of a resource has dtype "resource". `shape` helps TensorFlow's optimizer."""
+    def argument(self, name: str, dtype: str, shape: tuple[int, ...] | None, variable_dtype: str | None = None) -> Ref:
+        """Adds an argument.
+
+        Args:
+          dtype: "resource" for the handle of a variable, whose own dtype is then `variable_dtype`.
+          shape: of the tensor, or of the variable; it helps TensorFlow's optimizer.
+        """
         signature = self.function_def.signature
         argument = signature.input_arg.add(name=self.fresh(name), type=tf.as_dtype(dtype).as_datatype_enum)
-        if shape is not None and dtype != "resource":
+        if shape is not None and (dtype != "resource" or variable_dtype is not None):
             attrs = self.function_def.arg_attr[len(signature.input_arg) - 1].attr
-            attrs["_output_shapes"].list.shape.add().CopyFrom(tf.TensorShape(shape).as_proto())
+            attrs["_handle_shapes" if variable_dtype else "_output_shapes"].list.shape.add().CopyFrom(
+                tf.TensorShape(shape).as_proto()
+            )
+            if variable_dtype:
+                attrs["_handle_dtypes"].list.type.append(tf.as_dtype(variable_dtype).as_datatype_enum)
         self.dtypes[argument.name] = dtype
         return argument.name
 

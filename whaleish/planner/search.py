@@ -12,7 +12,6 @@ tensor, which has the dual layout. That is why two stacked products come out col
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -26,7 +25,7 @@ from whaleish.planner.partial import settle_partials
 from whaleish.planner.plan import Choice, Plan
 from whaleish.planner.roles import SPLIT, PlanError, Role, find_roles
 from whaleish.planner.view import AxisView, Candidate
-from whaleish.sbp import B, Layout, Sbp, dual
+from whaleish.sbp import B, Layout, S, Sbp, dual
 
 BEAM = 24
 _LOOK_AHEAD = 8  # tensors to follow, to see what a broadcast or a random tensor is for
@@ -114,12 +113,15 @@ class Search:
         self.layouts: dict[int, Sbp] = {}
         self.nbytes = [layout_bytes(t.shape or (), t.dtype) for t in graph.tensors]
         self.handles = {v.handle for v in graph.variables}
+        self.nbytes_of = {v.handle: layout_bytes(v.shape, v.dtype) for v in graph.variables}
         self.weights, self.differentiable = self._dependents()
         self.has_backward = any(op.phase == BACKWARD for op in graph.ops)
         self.argument_like = self._argument_like()
+        self.batches = {(graph.tensors[t].shape or (0,))[0] for t in graph.inputs} - {0}
         self.splittable = self._splittable()
         self.mates = {handle: group for group in find_mates(graph) for handle in group}
         self.last_use = self._last_uses()
+        self.last_read = self._last_reads()
         self.readers = graph.consumers()
 
     def run(self) -> list[Candidate]:
@@ -141,20 +143,24 @@ class Search:
         merged: dict[object, _State] = {}
         for state in beam:
             options = self._options(index, state)
-            if not options:
-                raise self._unsatisfied(index)
-            if not branches:
-                options = [min(options, key=lambda option: option[0])]
-            for copy_held, (cost, candidate) in zip(
-                itertools.chain([False] * (len(options) == 1), itertools.repeat(True)), options, strict=False
-            ):
-                held = dict(state.held) if copy_held else state.held
+            if options and not branches:  # what moves least, then what computes least
+                options = [min(options, key=lambda option: option[:2])]
+            for number, (moving, computing, candidate) in enumerate(options):
+                held = state.held if number == len(options) - 1 else dict(state.held)
                 self._take(index, candidate, held)
-                successor = _State(state.cost + cost, held, (candidate, state.trail))
-                key = frozenset(held.items()) if branches or len(beam) > 1 else None
+                successor = _State(state.cost + moving + computing, held, (candidate, state.trail))
+                key = self._frontier(index, held) if branches or len(beam) > 1 else None
                 if key not in merged or successor.cost < merged[key].cost:
                     merged[key] = successor
+        if not merged:
+            raise self._unsatisfied(index)
         return sorted(merged.values(), key=lambda state: state.cost)[:BEAM]
+
+    def _frontier(self, index: int, held: dict[int, tuple[Sbp, ...]]) -> frozenset[object]:
+        """What later forward ops can tell states apart by."""
+        return frozenset(
+            item for item in held.items() if item[0] not in self.handles or self.last_read[item[0]] > index
+        )
 
     def _take(self, index: int, candidate: Candidate, held: dict[int, tuple[Sbp, ...]]) -> None:
         op = self.graph.ops[index]
@@ -169,47 +175,49 @@ class Search:
             if self.last_use[tensor] <= index and tensor not in self.handles:
                 held.pop(tensor, None)
 
-    def _options(self, index: int, state: _State) -> list[tuple[float, Candidate]]:
-        """(cost, candidate) of everything that op `index` may do in a state."""
+    def _options(self, index: int, state: _State) -> list[tuple[float, float, Candidate]]:
+        """(seconds of moving, seconds of computing, candidate) of everything that op `index` may do in a state."""
         op = self.graph.ops[index]
         if op.type == "Placeholder":
-            return [(0.0, Candidate((), (self.arrivals.get(op.outputs[0], B),), False, 0, 0.0))]
+            return [(0.0, 0.0, Candidate((), (self.arrivals.get(op.outputs[0], B),), False, 0, 0.0))]
         found = []
         wanted = self._wanted(index, state)
         for candidate in self._with_units(index, state):
-            if wanted is not None and any(sbp not in (B, wanted) for sbp in candidate.outputs):
+            if wanted is not None and any(sbp.is_split and sbp != wanted for sbp in candidate.outputs):
                 continue
-            if not self._allowed(index, candidate):
+            if not self._allowed(index, candidate, state) or not self._natural(index, candidate, state):
                 continue
-            cost = candidate.seconds
+            moving = 0.0
             if candidate.inner_bytes and self.roles[op.scope].kind != SPLIT:
                 moved = 2 * (self.axis.size - 1) * candidate.inner_bytes
-                cost += self.view.cluster.boxing_seconds(moved, self.axis.size)
+                moving += self.view.cluster.boxing_seconds(moved, self.axis.size)
             for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
-                cost += self._boxing(tensor, need, state, op.phase)
-                if cost == _INFINITE:
-                    break
-            else:
-                found.append((cost, candidate))
+                moving += self._boxing(tensor, need, state, op.phase)
+            if moving < _INFINITE:
+                found.append((moving, candidate.seconds, candidate))
         return found
 
     def _wanted(self, index: int, state: _State) -> Sbp | None:
-        """The layout besides B in which an op that reads only whole tensors may leave its result; None: any.
+        """The split in which an op that reads only whole or partial tensors may leave its result, B for none; None: any.
 
         Cutting is free, but what is cut must mostly be gathered again: statistics, seeds, whole weights and their
-        slots stay whole. The step's arguments may be cut at once. What an op makes much of from little (random
-        numbers, broadcasts) is cut as what it will be combined with.
+        slots stay whole. The step's arguments may be cut at once. A sum that ends here, and what an op makes much of
+        from little (random numbers, broadcasts), is cut as what it will be combined with.
         """
         op, tensors = self.graph.ops[index], self.graph.tensors
         if self._branches(index) or any(t in self.handles for t in op.inputs):
             return None
         inputs = [t for t in op.inputs if t not in self.graph.constants]
-        if not all(B in state.held[t] for t in inputs) or any(t in self.argument_like for t in op.inputs):
+        replica = self.roles[op.scope].kind != SPLIT
+        if any((replica and t in self.argument_like) or any(s.is_split for s in state.held[t]) for t in inputs):
             return None
+        sums = any(B not in state.held[t] for t in inputs)
         largest = max((_size(tensors[t]) for t in op.inputs), default=0)
-        if op.phase == UPDATE or len(op.outputs) != 1 or _size(tensors[op.outputs[0]]) <= largest:
+        if op.phase == UPDATE or len(op.outputs) != 1 or not (sums or _size(tensors[op.outputs[0]]) > largest):
             return B
-        return self._partner(op.outputs[0], state)
+        partner = self._partner(op.outputs[0], state)
+        along_batch = sums and replica and (tensors[op.outputs[0]].shape or (0,))[0] in self.batches
+        return S(0) if partner == B and along_batch else partner
 
     def _partner(self, tensor: int, state: _State) -> Sbp:
         """The split of what a tensor, or what follows from it in the same shape, is combined with; B for none."""
@@ -256,11 +264,13 @@ class Search:
         if handle in state.held:
             return 0.0 if state.held[handle][0] == need else _INFINITE
         if handle in self.splittable:
-            return _INFINITE if need.is_partial else 0.0
+            # The gradient of a whole weight that parts use is a partial sum, and must be reduced.
+            reduced = 2 * (self.axis.size - 1) * self.nbytes_of[handle] if need == B and self.has_backward else 0.0
+            return _INFINITE if need.is_partial else self.view.cluster.boxing_seconds(reduced, self.axis.size)
         mates = [state.held[mate][0] for mate in self.mates.get(handle, ()) if mate in state.held]
         return 0.0 if need == (mates[0] if mates else B) else _INFINITE
 
-    def _allowed(self, index: int, candidate: Candidate) -> bool:
+    def _allowed(self, index: int, candidate: Candidate, state: _State) -> bool:
         """Whether a candidate does with the op's weights what its scope asks."""
         op = self.graph.ops[index]
         if op.type not in _PRODUCTS or op.phase != FORWARD:
@@ -278,15 +288,40 @@ class Search:
                 continue
             if not need.is_split or shape[need.dim] < self.axis.size:
                 return False
+            if tensor not in self.handles and need not in state.held[tensor]:
+                return False  # sharded where it is stored, not cut from a whole one
             if role.dim is not None and need.dim != role.dim % len(shape):
                 return False
         return True
 
+    def _natural(self, index: int, candidate: Candidate, state: _State) -> bool:
+        """Whether a candidate does not cut in a way that is cheap at once and dear later.
+
+        Sums stay partial while they do not grow; what is whole is made into summands only to meet some, what is cut
+        never. Under `replica` the step's arguments are cut along the batch.
+        """
+        op, sizes = self.graph.ops[index], [_size(self.graph.tensors[t]) for t in self.graph.ops[index].inputs]
+        replica, summands = self.roles[op.scope].kind != SPLIT, []
+        for tensor, need, size in zip(op.inputs, candidate.inputs, sizes, strict=True):
+            if need.is_partial and tensor not in self.handles:
+                held = state.held[tensor][0]
+                if held.is_split:
+                    return False
+                summands += [size] if held.is_partial else []
+            if replica and need.is_split and need.dim and tensor in self.argument_like and state.held[tensor][0] == B:
+                return False
+        if not any(sbp.is_partial for sbp in candidate.inputs):
+            return True
+        made = max((_size(self.graph.tensors[t]) for t in op.outputs), default=0)
+        return bool(summands) and max(summands) >= made
+
     def _branches(self, index: int) -> bool:
+        """Whether an op is where the ways to satisfy a `split` scope part: the use of a weight that may be sharded."""
         op = self.graph.ops[index]
         if op.phase != FORWARD:
             return False
-        return self.roles[op.scope].kind == SPLIT or any(t in self.splittable for t in op.inputs)
+        asked = op.type in _PRODUCTS and self.roles[op.scope].kind == SPLIT
+        return asked or any(t in self.splittable for t in op.inputs)
 
     def _dependents(self) -> tuple[set[int], set[int]]:
         """Tensors that are weights (a variable read, cast or reshaped), and those that have a gradient."""
@@ -313,16 +348,16 @@ class Search:
         """Handles of variables that a `split` scope reads and that every reader has a rule for."""
         from whaleish.rules import registry
 
+        floats = {v.handle for v in self.graph.variables if v.dtype.startswith(("float", "bfloat", "complex"))}
         wanted, whole = set(), set()
         for op in self.graph.ops:
             for tensor in op.inputs:
-                if tensor in self.handles:
+                if tensor in floats:
                     if self.roles[op.scope].kind == SPLIT and op.phase == FORWARD:
                         wanted.add(tensor)
                     if registry.get(op.type) is None:
                         whole.add(tensor)
-        found = wanted - whole
-        return found | {t for t in self.weights if t in found}
+        return wanted - whole
 
     def _last_uses(self) -> list[int]:
         last = [-1] * len(self.graph.tensors)
@@ -331,6 +366,14 @@ class Search:
                 last[tensor] = index
         for tensor in self.graph.outputs:
             last[tensor] = len(self.graph.ops)
+        return last
+
+    def _last_reads(self) -> dict[int, int]:
+        """Handle -> the last forward op that uses it; -1 for none."""
+        last = dict.fromkeys(self.handles, -1)
+        for index, op in enumerate(self.graph.ops):
+            if op.phase == FORWARD:
+                last.update((tensor, index) for tensor in op.inputs if tensor in self.handles)
         return last
 
     def _unsatisfied(self, index: int) -> PlanError:

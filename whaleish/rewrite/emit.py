@@ -83,23 +83,19 @@ class Emitter:
         return self.emitted
 
     def _write_arguments(self) -> None:
-        """Arguments for the step's inputs and of the variables' storage, in that order."""
-        for tensor in (*self.graph.inputs, *(v.handle for v in self.graph.variables)):
+        """Arguments for the step's inputs and for the variables' storage, in that order."""
+        dtypes = {v.handle: v.dtype for v in self.graph.variables}
+        for tensor in (*self.graph.inputs, *dtypes):
             layout, spec = self._layouts[tensor], self.graph.tensors[tensor]
-            shape = None if spec.dtype == "resource" else spec.shape
-            if all(sbp.is_broadcast for sbp in layout):
-                refs = [self._argument(tensor, -1, spec.dtype, shape)] * len(self.parts)
-            else:
-                refs = []
-                for part in self.parts:
-                    local = shape if shape is None else self.mesh.local_shape(shape, layout, part)
-                    refs.append(self._argument(tensor, part, spec.dtype, local))
-            self._held[tensor, layout] = refs
-
-    def _argument(self, tensor: int, part: int, dtype: str, shape: tuple[int, ...] | None) -> Ref:
-        ref = self.writer.argument("argument", dtype, shape)
-        self.emitted.arguments.append((tensor, part))
-        return ref
+            whole = all(sbp.is_broadcast for sbp in layout)
+            refs = []
+            for part in [-1] if whole else self.parts:
+                shape = spec.shape
+                if shape is not None and not whole:
+                    shape = self.mesh.local_shape(shape, layout, part)
+                refs.append(self.writer.argument("argument", spec.dtype, shape, dtypes.get(tensor)))
+                self.emitted.arguments.append((tensor, part))
+            self._held[tensor, layout] = refs * len(self.parts) if whole else refs
 
     def _write_op(self, index: int) -> None:
         op, choice = self.graph.ops[index], self.plan.choices[index]

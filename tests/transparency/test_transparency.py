@@ -1,0 +1,97 @@
+"""Training under scopes equals training on one device, and the work is really divided."""
+
+from __future__ import annotations
+
+import pytest
+
+import whaleish as wh
+from tests.products import pairwise
+from tests.transparency.compare import Outcome, compare
+from whaleish import world
+
+SCOPES = ["replica", "split", "replica-then-split"]
+SMALL = ["mlp", "cnn", "transformer", "classifier"]
+
+
+def check(outcome: Outcome, size: int, model: str, scopes: str, batch: int, tolerance: float = 1e-9) -> None:
+    """What must hold on every rank (over ranks, `outcome.work` has this rank's device alone)."""
+    assert outcome.losses <= tolerance
+    assert outcome.weights <= tolerance
+    # Uneven parts make the largest one larger than 1/p.
+    even = 1 / size if batch % size == 0 else -(-batch // size) / batch
+    for device, share in outcome.work.items():
+        assert share <= even + 0.05, f"{device} did {share:.1%} of the work"
+    if size > 1 and scopes != "replica":
+        assert outcome.stored, "no variable is sharded"
+        for name, share in outcome.stored.items():
+            assert share <= 1 / size + 0.09, f"{name}: one device stores {share:.1%}"
+        if model == "classifier":
+            assert (batch, 1000) not in outcome.shapes, "the logits are whole on a device"
+
+
+@pytest.fixture
+def devices(request: pytest.FixtureRequest):
+    """The world of so many of the four virtual devices."""
+    world._reset()
+    wh.init(devices=request.param)
+    yield request.param
+    world._reset()
+    wh.init(virtual_devices=4)
+
+
+@pytest.mark.parametrize(
+    *pairwise(
+        model=SMALL,
+        devices=[1, 2, 3, 4],
+        scopes=SCOPES,
+        optimizer=["sgd", "adamw"],
+        clip=[False, True],
+        batch=[12, 10],
+    ),
+    indirect=["devices"],
+)
+def test_in_one_process(model: str, devices: int, scopes: str, optimizer: str, clip: bool, batch: int) -> None:
+    check(compare(model, scopes, optimizer, clip, batch), devices, model, scopes, batch)
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(
+    *pairwise(
+        ranks=[2, 4],
+        model=SMALL,
+        scopes=SCOPES,
+        optimizer=["sgd", "adamw"],
+        clip=[False, True],
+        batch=[12, 10],
+    ),
+    indirect=["ranks"],
+)
+def test_on_real_ranks(ranks, model: str, scopes: str, optimizer: str, clip: bool, batch: int) -> None:
+    for outcome in ranks.run(_on_rank, model, scopes, optimizer, clip, batch, timeout=120):
+        check(outcome, ranks.size, model, scopes, batch)
+
+
+def _on_rank(model: str, scopes: str, optimizer: str, clip: bool, batch: int) -> Outcome:
+    import whaleish
+    from tests.transparency.compare import compare
+
+    whaleish.init()
+    return compare(model, scopes, optimizer, clip, batch)
+
+
+@pytest.mark.parametrize("devices", [2, 4], indirect=True)
+@pytest.mark.parametrize("scopes", SCOPES)
+def test_in_float32(devices: int, scopes: str) -> None:
+    check(compare("mlp", scopes, "sgd", False, 12, "float32"), devices, "mlp", scopes, 12, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("devices", [2], indirect=True)
+def test_resnet50(devices: int) -> None:
+    outcome = compare("resnet50", "replica-then-split", "sgd", False, 6)
+    check(outcome, devices, "resnet50", "replica-then-split", 6)
+
+
+@pytest.mark.ranks
+def test_resnet50_on_real_ranks(ranks) -> None:
+    for outcome in ranks.run(_on_rank, "resnet50", "replica", "sgd", False, 6, timeout=280):
+        check(outcome, ranks.size, "resnet50", "replica", 6)
