@@ -85,7 +85,10 @@ class Meeting(Generic[_T]):
 
     def _meet(self, attempt: _Attempt[_T], then: Callable[[list[bytes]], _T]) -> None:
         try:
-            messages = gather_rows(f"{self.name}.here", self._message)
+            try:
+                messages = gather_rows(f"{self.name}.here", self._message)
+            except tf.errors.OpError as error:
+                raise AbsentError(f"another rank has ended while this one waited for it ({error.message}).") from error
             with attempt.lock:
                 attempt.waiting = False
                 gone = attempt.given_up

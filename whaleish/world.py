@@ -42,7 +42,10 @@ _asked: tuple | None = None
 def init(
     virtual_devices: int | None = None, devices: int | Sequence[int | str] | None = None, cluster: Any = None
 ) -> None:
-    """Sets up this process. Call it before making models and optimizers; calling it again the same way does nothing.
+    """Sets up this process. Call it before making models and optimizers.
+
+    Calling it again the same way does nothing, except after `keras.utils.clear_session()`, which makes TensorFlow
+    forget the variable creator: then it puts that back.
 
     Alone, the program gets all local devices: the GPUs if there are any, else the CPUs. Under `horovodrun` it gets one
     device per process: the GPU of its local rank if there are any, else the CPU. From here on `tf.Variable`, and so
@@ -66,6 +69,7 @@ def init(
                 f"wh.init{_call_text(*asked)} after wh.init{_call_text(*_asked)}: a process is set up once. "
                 "Keep one of the two calls, or start a new process."
             )
+        _install_creator()
         return
     launched = _launched()
     if launched and (virtual_devices is not None or devices is not None):
@@ -75,6 +79,10 @@ def init(
         )
     _world = _join_ranks(cluster) if launched else _alone(virtual_devices, devices, cluster)
     _asked = asked
+    _install_creator()
+
+
+def _install_creator() -> None:
     from whaleish.state import creator  # it needs `world`
 
     creator.install()

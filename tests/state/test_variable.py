@@ -227,6 +227,15 @@ def test_variables_that_are_made_in_a_function():
         lay_out(count.seen, (S(0),), LINE)
 
 
+def test_after_clear_session_init_is_called_again():
+    keras = pytest.importorskip("keras")
+    keras.utils.clear_session()
+    with pytest.raises(ValueError, match="clear_session"):
+        lay_out(tf.Variable(tf.ones([4])), (S(0),), LINE)
+    world.init(virtual_devices=4)
+    lay_out(tf.Variable(tf.ones([4])), (S(0),), LINE)
+
+
 def test_a_variable_from_before_init():
     early = ResourceVariable(tf.ones([4]))
     assert lay_out(early, (B,), LINE).handles == (early.handle,)

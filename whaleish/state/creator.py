@@ -15,7 +15,7 @@ from whaleish.state.variable import LaidOutVariable
 
 _ARGUMENTS = frozenset(inspect.signature(ResourceVariable.__init__).parameters) - {"self"}
 _open = contextlib.ExitStack()
-_installed = False
+_graph: tf.Graph | None = None  # the default graph that has the creator
 
 
 def create(next_creator: Callable[..., tf.Variable], **arguments: Any) -> tf.Variable:
@@ -36,17 +36,24 @@ def create(next_creator: Callable[..., tf.Variable], **arguments: Any) -> tf.Var
 
 
 def install() -> None:
-    """Makes `tf.Variable(...)` of this thread return variables that can be laid out. Idempotent."""
-    global _installed
-    if not _installed:
-        _open.enter_context(tf.variable_creator_scope(create))
-        functions.watch()
-        _installed = True
+    """Makes `tf.Variable(...)` of this thread return variables that can be laid out. Cheap to repeat.
+
+    The creator belongs to the default graph, which `keras.utils.clear_session()` replaces; so whatever the user calls
+    before making variables should call this again.
+    """
+    global _graph
+    with tf.init_scope():
+        graph = tf.compat.v1.get_default_graph()
+        if graph is not _graph:
+            _open.close()
+            _open.enter_context(tf.variable_creator_scope(create))
+            _graph = graph
+    functions.watch()
 
 
 def uninstall() -> None:
     """Undoes `install`; for tests."""
-    global _installed
+    global _graph
     _open.close()
     functions.unwatch()
-    _installed = False
+    _graph = None

@@ -69,8 +69,9 @@ def lay_out(variable: tf.Variable, layout: Layout, mesh: Mesh) -> Storage:
         if whole:
             return storage(variable)
         raise ValueError(
-            f"{variable.name} cannot be laid out as {format_layout(layout)}: it was made before wh.init(), in another "
-            "thread, or inside a tf.function. Call wh.init() first, then make the model and the optimizer."
+            f"{variable.name} cannot be laid out as {format_layout(layout)}: it was made before wh.init(), after "
+            "keras.utils.clear_session(), in another thread, or inside a tf.function. Call wh.init() first, and again "
+            "after clear_session, then make the model and the optimizer."
         )
     _check(variable, layout, mesh)
     if variable.in_parts and (variable.parts.layout, variable.parts.mesh) == (layout, mesh):
