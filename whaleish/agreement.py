@@ -18,7 +18,7 @@ _DIGEST_BYTES = 16
 
 def digest(data: bytes | np.ndarray) -> bytes:
     """A short hash, to compare values without sending them."""
-    view = data if isinstance(data, bytes) else np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    view = data if isinstance(data, bytes) else np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
     return hashlib.blake2b(view, digest_size=_DIGEST_BYTES).digest()
 
 

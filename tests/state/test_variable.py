@@ -229,7 +229,10 @@ def test_variables_that_are_made_in_a_function():
 
 def test_after_clear_session_init_is_called_again():
     keras = pytest.importorskip("keras")
+    (whole, _), (parts, value) = make(layout="B"), make()
     keras.utils.clear_session()
+    np.testing.assert_array_equal(whole, value)
+    np.testing.assert_array_equal(parts, value)
     with pytest.raises(ValueError, match="clear_session"):
         lay_out(tf.Variable(tf.ones([4])), (S(0),), LINE)
     world.init(virtual_devices=4)
