@@ -198,7 +198,7 @@ class Search:
         return found
 
     def _wanted(self, index: int, state: _State) -> Sbp | None:
-        """The split in which an op that reads only whole or partial tensors may leave its result, B for none; None: any.
+        """The split that an op which reads only whole or partial tensors may leave its result in; B: none; None: any.
 
         Cutting is free, but what is cut must mostly be gathered again: statistics, seeds, whole weights and their
         slots stay whole. The step's arguments may be cut at once. A sum that ends here, and what an op makes much of
@@ -273,7 +273,7 @@ class Search:
     def _allowed(self, index: int, candidate: Candidate, state: _State) -> bool:
         """Whether a candidate does with the op's weights what its scope asks."""
         op = self.graph.ops[index]
-        if op.type not in _PRODUCTS or op.phase != FORWARD:
+        if op.type not in _PRODUCTS or op.phase != FORWARD or self.axis.size == 1:
             return True
         role = self.roles[op.scope]
         for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
