@@ -209,6 +209,9 @@ def test_run_script_ends_what_hangs():
 
 def test_after_start_can_interrupt_a_script():
     def interrupt(process):
+        for line in process.stdout:
+            if "whaleish run: horovodrun" in line:
+                break
         time.sleep(1)
         process.send_signal(signal.SIGTERM)
 
