@@ -10,7 +10,8 @@ class Sbp(NamedTuple):
     """The layout of a tensor over one mesh axis.
 
     Attributes:
-      kind: "S" (split), "B" (broadcast), "P" (partial sum), "Pmax" or "Pmin".
+      kind: "S" (split), "B" (broadcast), "P" (partial sum), "Pmax" or "Pmin"; or "L" (local): each part has a value
+        of its own, as under `local_statistics()`, and the whole is their mean.
       dim: the tensor dim that is split; -1 unless the kind is "S".
       unit: cuts fall on multiples of this many elements along `dim` (1 unless a reshape scaled them):
         flattening a [5, 3] tensor that is split 3 + 2 gives [15] split 9 + 6, that is `S(0, unit=3)`.
@@ -34,6 +35,10 @@ class Sbp(NamedTuple):
     def is_partial(self) -> bool:
         return self.kind[0] == "P"
 
+    @property
+    def is_local(self) -> bool:
+        return self.kind == "L"
+
     def __str__(self) -> str:
         if self.kind != "S":
             return self.kind
@@ -50,9 +55,10 @@ B = Sbp("B")
 P = Sbp("P")
 PMAX = Sbp("Pmax")
 PMIN = Sbp("Pmin")
+L = Sbp("L")
 
 _SPLITS = tuple(Sbp("S", dim) for dim in range(12))
-_PATTERN = re.compile(r"S\((\d+)(?::(\d+))?\)|B|Pmax|Pmin|P")
+_PATTERN = re.compile(r"S\((\d+)(?::(\d+))?\)|B|Pmax|Pmin|P|L")
 
 
 def S(dim: int, unit: int = 1) -> Sbp:
@@ -66,7 +72,7 @@ def parse_sbp(text: str) -> Sbp:
     """The inverse of `str(sbp)`."""
     match = _PATTERN.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is not a layout of one axis; write S(dim), S(dim:unit), B, P, Pmax or Pmin")
+        raise ValueError(f"{text!r} is not a layout of one axis; write S(dim), S(dim:unit), B, P, Pmax, Pmin or L")
     if text.strip().startswith("S"):
         return S(int(match[1]), int(match[2] or 1))
     return Sbp(match[0])
@@ -88,4 +94,4 @@ def dual(sbp: Sbp) -> Sbp:
     A split tensor has a split gradient. The gradient of a broadcast tensor is the sum over the parts that read it, so
     it arrives partial; the parts of a partial sum all receive the whole gradient.
     """
-    return {"B": P, "P": B}.get(sbp.kind, sbp)
+    return {"B": P, "P": B, "L": P}.get(sbp.kind, sbp)

@@ -106,7 +106,12 @@ def pipeline(micro_batches: int, schedule: str = "1f1b", recompute: bool = False
 
 
 def local_statistics() -> ScopeContext:
-    """Reductions over the split batch inside take each part's own batch: faster, and another result."""
+    """Means over the split batch inside take each part's own batch: faster, and another result.
+
+    Batch norm then normalises by the statistics of the part's own batch, as Horovod's users have it, and what it
+    assigns to variables is the mean over the parts. Means that leave a single number, such as a loss, stay those of the
+    whole batch.
+    """
     return _scope("local_statistics")
 
 

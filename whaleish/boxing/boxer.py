@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from whaleish.mesh import Mesh
-from whaleish.sbp import Layout, Sbp
+from whaleish.sbp import Layout, P, Sbp
 from whaleish.writer import FunctionWriter, Ref
 
 
@@ -31,6 +31,11 @@ class Boxer(ABC):
           depth: number of collectives that the tensor depends on; those of equal depth may travel together.
         """
         (a,), (b,) = source, target
+        if b.is_local:
+            return refs
+        if a.is_local:
+            mean = [self._scaled(ref, 1 / self.mesh.size, at) for ref, at in zip(refs, self.devices, strict=True)]
+            return self.box(mean, (P,), target, shape, depth)
         if b.is_split and a.is_broadcast:
             return [self.cut(ref, shape, target, k) for k, ref in enumerate(refs)]
         if b.is_partial and a.is_broadcast:
@@ -75,6 +80,11 @@ class Boxer(ABC):
         begin = self.writer.const([start for start, _ in pieces], "int32", device)
         size = self.writer.const([length for _, length in pieces], "int32", device)
         return self.writer.add("Slice", [ref, begin, size], device=device)[0]
+
+    def _scaled(self, ref: Ref, factor: float, device: str) -> Ref:
+        return self.writer.add("Mul", [ref, self.writer.const(factor, self.writer.dtypes[ref], device)], device=device)[
+            0
+        ]
 
     def _summands(self, refs: list[Ref], target: Sbp) -> list[Ref]:
         """B to P: the first part keeps the value, the others hold the sum's zero; extremes need no zero."""

@@ -25,6 +25,7 @@ _REDUCTIONS = {"P": SUM, "Pmax": MAX, "Pmin": MIN}
 # Types that Horovod does not move travel as the bits of another; those that it does not add are added in another type.
 _MOVED_AS = {"bfloat16": "uint16", "uint32": "int32", "uint64": "int64", "complex64": "int64", "complex128": "float64"}
 _ADDED_AS = {"bfloat16": "float32", "uint32": "int64", "uint64": "int64", "bool": "uint8", "int16": "int32"}
+_SCATTERED = frozenset(["int32", "int64", "float16", "float32", "float64"])  # what its reduce-scatter takes
 _COMPLEX = {"complex64": "float32", "complex128": "float64"}
 
 
@@ -53,6 +54,7 @@ class HorovodBoxer(Boxer):
         self.prefix, self.guard = prefix, guard
         self.gate: list[str] = []
         self.ran: list[str] = []
+        self._by_rank = sorted(range(mesh.size), key=lambda k: mesh.devices[k])  # parts in the order of their ranks
         self._groups: dict[tuple[str, int, int], _Group] = {}
         self._count = 0
 
@@ -64,9 +66,10 @@ class HorovodBoxer(Boxer):
     def scatter(self, refs: list[Ref], source: Sbp, target: Layout, shape: tuple[int, ...], depth: int) -> list[Ref]:
         (sbp,), (axis,) = target, self.mesh.axes
         dtype, length = self.writer.dtypes[refs[0]], shape[sbp.dim]
-        # Horovod deals rows out as an axis without shares does, and not by larger units.
+        # Horovod deals rows out as an axis without shares does, in the order of the ranks, and not by larger units.
         native = axis.shares is None and axis.normal(sbp, length).unit == 1 and length >= axis.size
-        if source.kind != "P" or not native or dtype in _ADDED_AS or dtype in _COMPLEX:
+        native = native and self._by_rank == list(range(axis.size))
+        if source.kind != "P" or not native or dtype not in _SCATTERED:
             return [self.cut(self.whole(refs, source, shape, depth)[0], shape, target, 0)]
         order = [sbp.dim, *(d for d in range(len(shape)) if d != sbp.dim)]
         front = self._guarded(self._transpose(refs[0], order), [shape[d] for d in order])
@@ -82,7 +85,7 @@ class HorovodBoxer(Boxer):
         part, parts, device = self.parts[0], range(self.mesh.size), self.devices[0]
         held = [self.mesh.pieces(shape, source, k) for k in parts]
         wanted = [self.mesh.pieces(shape, target, k) for k in parts]
-        sent = [overlap(w, held[part]) for w in wanted]
+        sent = [overlap(wanted[k], held[part]) for k in self._by_rank]
         blocks = [self._flat(self.slice(refs[0], pieces, device)) for pieces in sent]
         (buffer,) = self.writer.add("ConcatV2", [*blocks, self.writer.const(0, "int32", device)], device=device)
         counts = [prod(length for _, length in pieces) for pieces in sent]
@@ -122,21 +125,26 @@ class HorovodBoxer(Boxer):
     def _gather(self, ref: Ref, source: Sbp, shape: tuple[int, ...]) -> Ref:
         local = self.mesh.local_shape(shape, (source,), self.parts[0])
         gather = lambda moved: self._collective("HorovodAllgather", [moved])[0]  # noqa: E731
-        if source.dim == 0:
+        if source.dim == 0 and self._by_rank == list(range(self.mesh.size)):
             return self._shaped(self._moved(ref, local, gather), shape)
         shapes = [self.mesh.local_shape(shape, (source,), k) for k in range(self.mesh.size)]
         return self._unpack(self._moved(self._flat(ref), [prod(local)], gather), shapes, source.dim)
 
     def _unpack(self, buffer: Ref, shapes: Sequence[Sequence[int]], dim: int) -> Ref:
-        """Blocks that lie one after another in a flat buffer, joined along a dim."""
-        device, offset, blocks = self.devices[0], 0, []
-        for block in shapes:
-            count = prod(block)
+        """The parts' blocks, which lie in a flat buffer in the order of their ranks, joined along a dim."""
+        device, offset, blocks = self.devices[0], 0, {}
+        for part in self._by_rank:
+            count = prod(shapes[part])
             if count or all(prod(other) == 0 for other in shapes):
                 piece = self.slice(buffer, [(offset, count)], device)
-                blocks.append(self._add("Reshape", [piece, self.writer.const(list(block), "int32", device)]))
+                dims = self.writer.const(list(shapes[part]), "int32", device)
+                blocks[part] = self._add("Reshape", [piece, dims])
             offset += count
-        return self._add("ConcatV2", [*blocks, self.writer.const(dim, "int32", device)])
+        if len(blocks) == 1:  # all others are empty
+            return next(iter(blocks.values()))
+        return self._add(
+            "ConcatV2", [*(blocks[part] for part in sorted(blocks)), self.writer.const(dim, "int32", device)]
+        )
 
     def _moved(self, ref: Ref, shape: Sequence[int], move: Callable[[Ref], Ref]) -> Ref:
         """Moves a tensor in the bits of a type that Horovod takes."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from whaleish.sbp import Sbp
 
 _INFINITE = float("inf")
@@ -27,7 +29,7 @@ def _partial_to_partial(source: Sbp, target: Sbp, nbytes: float, parts: int) -> 
     return 2 * (parts - 1) * nbytes
 
 
-_VOLUMES = {
+_VOLUMES: dict[tuple[str, str], Callable[[Sbp, Sbp, float, int], float]] = {
     ("S", "S"): lambda s, t, nbytes, p: (p - 1) / p * nbytes,
     ("S", "B"): lambda s, t, nbytes, p: (p - 1) * nbytes,
     ("S", "P"): lambda s, t, nbytes, p: 0.0 if t.kind == "P" else (p - 1) * nbytes,
@@ -36,4 +38,9 @@ _VOLUMES = {
     ("P", "S"): lambda s, t, nbytes, p: (p - 1) * nbytes if s.kind == "P" else 2 * (p - 1) * nbytes,
     ("P", "B"): lambda s, t, nbytes, p: 2 * (p - 1) * nbytes,
     ("P", "P"): _partial_to_partial,
+    # Each part's own value: made whole by a mean; a partial sum is read as it is where only the own summand is wanted.
+    ("L", "B"): lambda s, t, nbytes, p: 2 * (p - 1) * nbytes,
+    ("L", "S"): lambda s, t, nbytes, p: 2 * (p - 1) * nbytes,
+    ("B", "L"): lambda s, t, nbytes, p: 0.0,
+    ("P", "L"): lambda s, t, nbytes, p: 0.0 if s.kind == "P" else _INFINITE,
 }

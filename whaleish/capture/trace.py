@@ -11,11 +11,13 @@ from typing import Any
 import tensorflow as tf
 
 from whaleish.capture import tf_private
+from whaleish.capture.bundles import untie
 from whaleish.capture.convert import convert
 from whaleish.capture.flat import Flat, flat_of
 from whaleish.capture.fold import fold
 from whaleish.capture.inline import inline
 from whaleish.capture.library import keep_functions
+from whaleish.capture.local_means import mark_local_means
 from whaleish.capture.phases import find_phases
 from whaleish.capture.prune import find_effects, prune
 from whaleish.capture.results import Results
@@ -92,9 +94,12 @@ def capture_signature(fn: Callable[..., Any], signature: Signature) -> Capture:
         graph = convert(flat)
         captured, resources, variables = _bind(graph, flat, concrete, len(signature.specs))
         fold(graph)
+        untie(graph)
         find_effects(graph)
         prune(graph)
         find_phases(graph, flat.backward)
+        if mark_local_means(graph):
+            prune(graph)
     graph.source = source_finder(graph, concrete.graph, flat.origins)
     return Capture(graph, signature, captured, resources, variables, flat.library.library, results, concrete)
 
@@ -130,7 +135,8 @@ def _bind(
     """Sorts the inputs after the arguments into captured tensors, resources and variables; sets the graph's."""
     objects = {id(variable.handle): variable for variable in concrete.graph.variables}
     captured, resources, variables, taken = [], [], [], {}
-    for eager, tensor in zip(concrete.captured_inputs, graph.inputs[arguments:], strict=True):
+    # Not `captured_inputs`: reading those brings variables that lie in parts back whole.
+    for (eager, _), tensor in zip(concrete.graph.captures, graph.inputs[arguments:], strict=True):
         if eager.dtype != tf.resource:
             captured.append((eager, tensor))
             continue

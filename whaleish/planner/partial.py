@@ -8,6 +8,8 @@ vertex cut, with the bytes of a tensor as its capacity.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 import networkx as nx
 
 from whaleish.graph import layout_bytes
@@ -16,11 +18,14 @@ from whaleish.planner.view import AxisView, Candidate
 _EVERY_REDUCTION = 512  # bytes: what a reduction costs besides its own, so that of equal cuts the smallest number wins
 
 
-def settle_partials(view: AxisView, taken: list[Candidate], outputs: set[int]) -> list[Candidate]:
+def settle_partials(
+    view: AxisView, taken: list[Candidate], outputs: set[int], raw: AbstractSet[int] = frozenset()
+) -> list[Candidate]:
     """Replaces linear ops on summands by the same ops on whole values where reducing earlier is cheaper.
 
     Args:
       taken: the candidate of each op. outputs: tensors that leave the step, where whole values are needed.
+      raw: ops that must read summands as they are; what they make of them is a sum of its own.
     """
     graph = view.graph
     made = {t: s for op, c in zip(graph.ops, taken, strict=True) for t, s in zip(op.outputs, c.outputs, strict=True)}
@@ -28,7 +33,9 @@ def settle_partials(view: AxisView, taken: list[Candidate], outputs: set[int]) -
     wanted = {t for t in partial if t in outputs}
     edges: list[tuple[int, int]] = []
     carried: set[int] = set()
-    for op, candidate in zip(graph.ops, taken, strict=True):
+    for index, (op, candidate) in enumerate(zip(graph.ops, taken, strict=True)):
+        if index in raw:
+            continue
         for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
             if tensor not in partial:
                 continue

@@ -17,7 +17,7 @@ class Candidate(NamedTuple):
     """A signature fitted to the axis: its splits have their smallest units.
 
     Attributes:
-      seconds: time of the slowest part's computation.
+      seconds: time of the slowest part's computation; work: that of the whole op on one device.
     """
 
     inputs: tuple[Sbp, ...]
@@ -25,6 +25,7 @@ class Candidate(NamedTuple):
     expands: bool
     inner_bytes: int
     seconds: float
+    work: float = 0.0
 
     def __str__(self) -> str:
         return str(Signature(self.inputs, self.outputs))
@@ -71,11 +72,10 @@ class AxisView:
         if unit % own:
             return None
         factor, view = unit // own, self.op(index)
-        scale = lambda entries: tuple(S(e.dim, e.unit * factor) if e.is_split else e for e in entries)  # noqa: E731
-        signature = Signature(
-            scale(candidate.inputs), scale(candidate.outputs), candidate.expands, candidate.inner_bytes
-        )
-        return self._fit(view, signature, candidate.seconds, True)
+        entries = [S(e.dim, e.unit * factor) if e.is_split else e for e in (*candidate.inputs, *candidate.outputs)]
+        count = len(candidate.inputs)
+        signature = Signature(tuple(entries[:count]), tuple(entries[count:]), candidate.expands, candidate.inner_bytes)
+        return self._fit(view, signature, candidate.work, True)
 
     def _fit(self, view: OpView, signature: Signature, work: float, empty: bool) -> Candidate | None:
         """None where the signature cannot be cut on this axis."""
@@ -95,5 +95,5 @@ class AxisView:
             entries.append(sbp)
         count = len(view.inputs)
         return Candidate(
-            tuple(entries[:count]), tuple(entries[count:]), signature.expands, signature.inner_bytes, work * share
+            tuple(entries[:count]), tuple(entries[count:]), signature.expands, signature.inner_bytes, work * share, work
         )

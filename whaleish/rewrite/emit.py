@@ -107,7 +107,8 @@ class Emitter:
         count = 1 if whole else len(self.parts)
         inputs = [self._refs(t, layout) for t, layout in zip(op.inputs, choice.inputs, strict=True)]
         view, rule = op_view(self.graph, index), registry.get(op.type)
-        lower = None if whole or rule is None else rule.lower
+        # Ops that a pass made may have no kernel under their type: their rule writes them, whole or not.
+        lower = None if rule is None or (whole and op.payload is not None) else rule.lower
         results: list[list[Ref]] = []
         nodes: list[list[str]] = []
         for k in range(count):

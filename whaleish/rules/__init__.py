@@ -6,6 +6,7 @@ from whaleish.rules import (  # noqa: F401
     gather,
     images,
     joining,
+    local,
     losses,
     matmul,
     matrices,

@@ -1,0 +1,114 @@
+"""Facts about a graph that the search asks for again and again, found once."""
+
+from __future__ import annotations
+
+from math import prod
+
+from whaleish.graph import BACKWARD, FORWARD, LogicalGraph, layout_bytes
+from whaleish.planner.mates import find_mates
+from whaleish.planner.roles import SPLIT, Role
+from whaleish.rules import registry
+
+PRODUCTS = frozenset(
+    {
+        "BatchMatMul",
+        "BatchMatMulV2",
+        "BatchMatMulV3",
+        "Conv2D",
+        "Conv3D",
+        "DepthwiseConv2dNative",
+        "Einsum",
+        "GatherV2",
+        "MatMul",
+        "ResourceGather",
+    }
+)
+"""Ops that a `split` scope shards by their weights."""
+
+_CARRIERS = frozenset(["ReadVariableOp", "Cast", "Identity", "Reshape", "Transpose"])
+_FLOATS = ("float", "bfloat", "complex")
+
+
+class Facts:
+    """What can be said of a graph before any layout is chosen.
+
+    Attributes:
+      nbytes: of each tensor; a handle's is that of its variable. sizes: elements of each tensor.
+      handles: resource tensors of variables.
+      weights: tensors that are a variable: its handle, and what is read, cast or reshaped from it.
+      differentiable: tensors that depend on trainable variables, and so have a gradient where there is a backward.
+      argument_like: tensors made of the step's arguments and constants alone.
+      batches: lengths of dim 0 of the arguments.
+      whole: handles that an op without a rule uses, so that they cannot be sharded.
+      splittable: handles of variables that `split` scopes may shard.
+      mates: handle -> handles of variables that it should share a layout with.
+      last_use: tensor -> the last op that reads or makes it. last_forward_use: the same of handles, forward only.
+      readers: tensor -> ops that read it.
+    """
+
+    def __init__(self, graph: LogicalGraph, roles: list[Role]) -> None:
+        self.graph, self.roles = graph, roles
+        self.sizes = [prod(t.shape or ()) for t in graph.tensors]
+        self.nbytes = [layout_bytes(t.shape or (), t.dtype) for t in graph.tensors]
+        for v in graph.variables:
+            self.nbytes[v.handle] = layout_bytes(v.shape, v.dtype)
+        self.handles = {v.handle for v in graph.variables}
+        self.has_backward = any(op.phase == BACKWARD for op in graph.ops)
+        self.weights, self.differentiable = self._dependents()
+        self.argument_like = self._argument_like()
+        self.batches = {(graph.tensors[t].shape or (0,))[0] for t in graph.inputs} - {0}
+        self.whole, self.splittable = self._splittable()
+        self.mates = {handle: group for group in find_mates(graph) for handle in group}
+        self.last_use, self.last_forward_use = self._last_uses()
+        self.readers = graph.consumers()
+
+    def role(self, op: int) -> Role:
+        """What the scopes round an op ask of it."""
+        return self.roles[self.graph.ops[op].scope]
+
+    def branches(self, op: int) -> bool:
+        """Whether an op is where the ways to satisfy a `split` scope part: the use of a weight that may be sharded."""
+        found = self.graph.ops[op]
+        if found.phase != FORWARD:
+            return False
+        asked = found.type in PRODUCTS and self.role(op).kind == SPLIT
+        return asked or any(t in self.splittable for t in found.inputs)
+
+    def _dependents(self) -> tuple[set[int], set[int]]:
+        weights, differentiable = set(self.handles), {v.handle for v in self.graph.variables if v.trainable}
+        for op in self.graph.ops:
+            if any(t in differentiable for t in op.inputs):
+                differentiable.update(t for t in op.outputs if self.graph.tensors[t].dtype.startswith(_FLOATS))
+            if op.type in _CARRIERS and op.inputs and op.inputs[0] in weights:
+                weights.update(op.outputs)
+        return weights, differentiable
+
+    def _argument_like(self) -> set[int]:
+        found = set(self.graph.inputs)
+        for op in self.graph.ops:
+            inputs = [t for t in op.inputs if t not in self.graph.constants]
+            if inputs and all(t in found for t in inputs):
+                found.update(op.outputs)
+        return found
+
+    def _splittable(self) -> tuple[set[int], set[int]]:
+        floats = {v.handle for v in self.graph.variables if v.dtype.startswith(_FLOATS)}
+        wanted, whole = set(), set()
+        for index, op in enumerate(self.graph.ops):
+            for handle in self.handles.intersection(op.inputs):
+                if registry.get(op.type) is None:
+                    whole.add(handle)
+                if handle in floats and op.phase == FORWARD and self.role(index).kind == SPLIT:
+                    wanted.add(handle)
+        return whole, wanted - whole
+
+    def _last_uses(self) -> tuple[list[int], dict[int, int]]:
+        last, forward = [-1] * len(self.graph.tensors), dict.fromkeys(self.handles, -1)
+        for index, op in enumerate(self.graph.ops):
+            for tensor in (*op.inputs, *op.outputs):
+                last[tensor] = index
+                if op.phase == FORWARD and tensor in forward:
+                    forward[tensor] = index
+        for tensor in self.graph.outputs:
+            last[tensor] = len(self.graph.ops)
+        return last, forward

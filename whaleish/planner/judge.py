@@ -1,0 +1,115 @@
+"""Judgement: which candidates do what the scopes ask, and which would be cheap at once and dear later.
+
+The search sees one op at a time. These rules are what it knows of the ops to come. None of them is needed for a right
+result: they only keep layouts from being chosen that have to be undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from whaleish.graph import FORWARD, UPDATE
+from whaleish.planner.facts import PRODUCTS, Facts
+from whaleish.planner.roles import SPLIT
+from whaleish.planner.view import Candidate
+from whaleish.sbp import B, S, Sbp
+
+Held = Mapping[int, tuple[Sbp, ...]]
+"""Tensor -> layouts in which it exists, the one it was made in first."""
+
+_LOOK_AHEAD = 8  # tensors to follow, to see what a broadcast or a random tensor is for
+
+
+class Judge:
+    """Judges candidates for one axis of `size` parts."""
+
+    def __init__(self, facts: Facts, size: int) -> None:
+        self.facts, self.graph, self.size = facts, facts.graph, size
+
+    def allows(self, index: int, candidate: Candidate, held: Held, wanted: Sbp | None) -> bool:
+        """Whether op `index` may take a candidate; `wanted` is what `wanted` says of the op."""
+        if wanted is not None and any(sbp.is_split and sbp != wanted for sbp in candidate.outputs):
+            return False
+        return self._obeys(index, candidate, held) and self._lasts(index, candidate, held)
+
+    def wanted(self, index: int, held: Held) -> Sbp | None:
+        """The split that an op which reads only whole or partial tensors may leave its result in; B: none; None: any.
+
+        Cutting is free, but what is cut must mostly be gathered again: statistics, seeds, whole weights and their
+        slots stay whole. The step's arguments may be cut at once. A sum that ends here, and what an op makes much of
+        from little (random numbers, broadcasts), is cut as what it will be combined with.
+        """
+        op, facts = self.graph.ops[index], self.facts
+        if facts.branches(index) or any(t in facts.handles for t in op.inputs):
+            return None
+        inputs = [t for t in op.inputs if t not in self.graph.constants]
+        replica = facts.role(index).kind != SPLIT
+        if any((replica and t in facts.argument_like) or any(s.is_split for s in held[t]) for t in inputs):
+            return None
+        sums = any(B not in held[t] for t in inputs)
+        largest = max((facts.sizes[t] for t in op.inputs), default=0)
+        if op.phase == UPDATE or len(op.outputs) != 1 or not (sums or facts.sizes[op.outputs[0]] > largest):
+            return B
+        partner = self._partner(op.outputs[0], held)
+        along_batch = sums and replica and (self.graph.tensors[op.outputs[0]].shape or (0,))[0] in facts.batches
+        return S(0) if partner == B and along_batch else partner
+
+    def _partner(self, tensor: int, held: Held) -> Sbp:
+        """The split of what a tensor, or what follows from it in the same shape, is combined with; B for none."""
+        tensors = self.graph.tensors
+        shape, reached = tensors[tensor].shape, [tensor]
+        for current in reached:
+            for reader in self.facts.readers[current]:
+                op = self.graph.ops[reader]
+                for other in op.inputs:
+                    layouts = held.get(other)
+                    if layouts and layouts[0].is_split and tensors[other].shape == shape:
+                        return layouts[0]
+                reached += [t for t in op.outputs if tensors[t].shape == shape and t not in reached]
+            if len(reached) > _LOOK_AHEAD:
+                break
+        return B
+
+    def _obeys(self, index: int, candidate: Candidate, held: Held) -> bool:
+        """Whether a candidate does with the op's weights what its scope asks."""
+        op, facts = self.graph.ops[index], self.facts
+        if op.type not in PRODUCTS or op.phase != FORWARD or self.size == 1:
+            return True
+        role = facts.role(index)
+        for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
+            if tensor not in facts.weights:
+                continue
+            if role.kind != SPLIT:
+                if need != B and tensor not in facts.splittable:
+                    return False
+                continue
+            shape = self.graph.tensors[tensor].shape or ()
+            if len(shape) < 2:
+                continue
+            if not need.is_split or shape[need.dim] < self.size:
+                return False
+            if tensor not in facts.handles and need not in held[tensor]:
+                return False  # sharded where it is stored, not cut from a whole one
+            if role.dim is not None and need.dim != role.dim % len(shape):
+                return False
+        return True
+
+    def _lasts(self, index: int, candidate: Candidate, held: Held) -> bool:
+        """Whether what a candidate makes need not soon be undone.
+
+        Sums stay partial while they do not grow; what is whole is made into summands only to meet some, what is cut
+        never. Under `replica` the step's arguments are cut along the batch.
+        """
+        op, facts = self.graph.ops[index], self.facts
+        replica = facts.role(index).kind != SPLIT
+        summands = []
+        for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
+            if need.is_partial and tensor not in facts.handles:
+                if held[tensor][0].is_split:
+                    return False
+                summands += [facts.sizes[tensor]] if held[tensor][0].is_partial else []
+            if replica and need.is_split and need.dim and tensor in facts.argument_like and held[tensor][0] == B:
+                return False
+        if not any(sbp.is_partial for sbp in candidate.inputs):
+            return True
+        return bool(summands) and max(summands) >= max((facts.sizes[t] for t in op.outputs), default=0)
