@@ -24,7 +24,10 @@ GROUP_BYTES = 4 << 20
 _REDUCTIONS = {"P": SUM, "Pmax": MAX, "Pmin": MIN}
 # Types that Horovod does not move travel as the bits of another; those that it does not add are added in another type.
 _MOVED_AS = {"bfloat16": "uint16", "uint32": "int32", "uint64": "int64", "complex64": "int64", "complex128": "float64"}
-_ADDED_AS = {"bfloat16": "float32", "uint32": "int64", "uint64": "int64", "bool": "uint8", "int16": "int32"}
+# (Sums of uint8 saturate in MPI, and wrap in TensorFlow.)
+_ADDED_AS = {"bfloat16": "float32", "uint32": "int64", "uint64": "int64"} | dict.fromkeys(
+    ["bool", "int8", "uint8", "int16", "uint16"], "int32"
+)
 _SCATTERED = frozenset(["int32", "int64", "float16", "float32", "float64"])  # what its reduce-scatter takes
 _COMPLEX = {"complex64": "float32", "complex128": "float64"}
 

@@ -1,0 +1,124 @@
+"""Every layout change of one axis, written by a boxer into one function, run, and held to the value that went in.
+
+    value --cut--> parts --box--> parts --join--> value
+
+A function holds all pairs of layouts of many values, as a step holds many boxings: so they also meet in groups.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tests.conformance.parts import cut, join
+from whaleish import tf_private, world
+from whaleish.boxing.boxer import Boxer
+from whaleish.boxing.horovod import HorovodBoxer
+from whaleish.boxing.local import LocalBoxer
+from whaleish.boxing.volume import volume
+from whaleish.mesh import Axis, Mesh
+from whaleish.sbp import PMAX, PMIN, B, P, S, Sbp
+from whaleish.writer import FunctionWriter
+
+Shape = tuple[int, ...]
+SHAPES: list[Shape] = [(12, 4), (7, 5), (2, 3), (1, 6), (0, 3), (6, 12, 2)]
+DTYPES = ["float32", "float64", "int32", "int64", "uint8", "uint32", "bool", "bfloat16", "float16", "complex64"]
+# Summands are rounded one by one, so their sum is only as exact as the type.
+_ROUNDING = {"float64": 1e-12, "float32": 1e-5, "complex64": 1e-5, "float16": 2e-2, "bfloat16": 2e-1}
+_serial = itertools.count()
+
+
+def layouts(shape: Shape, dtype: str, axis: Axis) -> list[Sbp]:
+    """All layouts that a tensor can have: sums need numbers, extremes an order."""
+    found = [B]
+    for dim, unit in ((0, 1), (1, 1), (0, 2), (0, 3), (1, 4)):
+        if shape[dim] % unit == 0:
+            found.append(axis.normal(S(dim, unit), shape[dim]))
+    if dtype != "bool":
+        found.append(P)
+    if dtype not in ("bool", "complex64", "uint8", "uint32"):  # what is less than an unsigned 0 would wrap
+        found += [PMAX, PMIN]
+    return list(dict.fromkeys(found))
+
+
+def value_of(shape: Shape, dtype: str) -> np.ndarray:
+    numbers = np.arange(int(np.prod(shape))).reshape(shape)
+    if dtype == "complex64":
+        return (numbers + 1j * (numbers % 3)).astype(dtype)
+    return (numbers % (2 if dtype == "bool" else 60)).astype(tf.as_dtype(dtype).as_numpy_dtype)
+
+
+class Crossing:
+    """All boxings of some values among the layouts that they can have, for the parts that this process holds."""
+
+    def __init__(self, mesh: Mesh, dtype: str, shapes: Sequence[Shape], parts: Sequence[int], seed: int = 0) -> None:
+        self.mesh, self.dtype, self.parts = mesh, dtype, list(parts)
+        (axis,) = mesh.axes
+        rng = np.random.default_rng(seed)
+        self.cases = []  # (value, source, target, the parts of the value in the source layout)
+        for shape in shapes:
+            value = value_of(shape, dtype)
+            for source, target in itertools.product(layouts(shape, dtype, axis), repeat=2):
+                if source != target and volume(source, target, 1.0, axis.size) < float("inf"):
+                    self.cases.append((value, source, target, cut(value, (source,), mesh.axes, rng)))
+
+    def run(self, boxer: Boxer, given: Sequence[tf.Tensor] = ()) -> list[list[np.ndarray]]:
+        """For each case what each of this process's parts then holds. `given`: the boxer's own arguments."""
+        writer, results, values = boxer.writer, [], []
+        for value, source, target, held in self.cases:
+            refs = []
+            for part in self.parts:
+                refs.append(writer.argument("part", self.dtype, held[part].shape))
+                values.append(tf.convert_to_tensor(held[part]))
+            results += boxer.box(refs, (source,), (target,), value.shape, 0)
+        name = f"crossing_{next(_serial)}"
+        outputs = [writer.add("Identity", [ref])[0] for ref in results]
+        writer.finish(name, outputs, boxer.finish())
+        tf_private.register_function(writer.function_def)
+        made = iter(tf_private.call_function(name, [*given, *values], len(outputs)))
+        tf_private.remove_function(name)
+        return [[next(made).numpy() for _ in self.parts] for _ in self.cases]
+
+    def check(self, made: Sequence[Sequence[np.ndarray]]) -> int:
+        """Holds what all parts of the mesh made to the values; returns the number of boxings."""
+        for (value, source, target, _), parts in zip(self.cases, made, strict=True):
+            what = f"{self.dtype}{list(value.shape)} {source} -> {target} on {self.mesh.text()}"
+            for part, got in enumerate(parts):
+                assert got.shape == self.mesh.local_shape(value.shape, (target,), part), f"{what}: part {part}"
+                assert got.dtype == value.dtype, what
+            whole = join(parts, (target,), self.mesh.axes)
+            if not source.is_partial and target.kind != "P":
+                np.testing.assert_array_equal(whole, value, what)  # a move of bits
+            else:
+                close = _ROUNDING.get(self.dtype, 0)
+                np.testing.assert_allclose(
+                    whole.astype(np.complex128), value.astype(np.complex128), close, close, err_msg=what
+                )
+        return len(self.cases)
+
+
+def cross_locally(axis: Axis, dtype: str, shapes: Sequence[Shape] = SHAPES) -> int:
+    """Boxes on the devices of this process; returns the number of boxings."""
+    mesh, devices = Mesh((axis,)), world.world().devices[: axis.size]
+    crossing = Crossing(mesh, dtype, shapes, range(axis.size))
+    return crossing.check(crossing.run(LocalBoxer(FunctionWriter(), mesh, range(axis.size), devices)))
+
+
+def cross_ranks(axis: Axis, devices: tuple[int, ...], dtype: str, shapes: Sequence[Shape] = SHAPES, calls: int = 1):
+    """Boxes between ranks; to be called on all. Returns this rank's part and what it then holds, call by call.
+
+    Ranks make different random numbers of nothing: they all cut the same value with the same seed.
+    """
+    here = world.world()
+    mesh = Mesh((axis,), devices)
+    part, made = mesh.devices.index(here.rank), []
+    for call in range(calls):
+        crossing = Crossing(mesh, dtype, shapes, [part], seed=call)
+        writer = FunctionWriter()
+        guard = writer.argument("guard", "int32", ())
+        boxer = HorovodBoxer(writer, mesh, part, here.devices[0], f"crossing{axis.size}{dtype}{call}", guard)
+        made.append([held[0] for held in crossing.run(boxer, [tf.constant(0, tf.int32)])])
+    return part, made
