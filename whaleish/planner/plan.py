@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from whaleish.mesh import Axis, Mesh
 from whaleish.sbp import Layout, format_layout, parse_layout
@@ -80,7 +80,7 @@ class Plan:
     @classmethod
     def parse(cls, text: str) -> Plan:
         """Reads what `str(plan)` wrote; raises ValueError naming the line that it cannot read."""
-        fields: dict[str, str] = {}
+        fields: dict[str, Any] = {}
         variables: list[tuple[str, Layout]] = []
         choices: dict[int, Choice] = {}
         lines = text.strip().splitlines()
@@ -96,20 +96,23 @@ class Plan:
                 elif word == "ops":
                     choice_text, _, takers = rest.rpartition(" : ")
                     choices.update(dict.fromkeys(_parse_ranges(takers), Choice.parse(choice_text)))
+                elif word in _FIELDS:
+                    fields[word] = _FIELDS[word](rest)
                 else:
-                    fields[word] = rest
+                    raise ValueError(f"lines begin with {', '.join(_FIELDS)}, variable or ops")
             except ValueError as error:
                 raise ValueError(f"line {number} of the plan, {line!r}: {error}") from error
-        fingerprint, _, count = fields["graph"].removesuffix(" ops").partition(" of ")
-        if sorted(choices) != list(range(int(count))):
+        missing = [word for word in _FIELDS if word not in fields]
+        if missing:
+            raise ValueError(f"the plan has no line that begins with {missing[0]!r}: it was cut short")
+        fingerprint, count = fields.pop("graph")
+        if sorted(choices) != list(range(count)):
             raise ValueError(f"the plan is for {count} ops but gives layouts for {len(choices)}: it was cut short")
         return cls(
-            mesh=_parse_mesh(fields["mesh"]),
             graph=fingerprint,
-            inputs=_split(fields["inputs"]),
-            outputs=_split(fields["outputs"]),
             variables=tuple(variables),
-            choices=tuple(choices[index] for index in range(int(count))),
+            choices=tuple(choices[index] for index in range(count)),
+            **fields,
         )
 
     def save(self, path: str | Path) -> None:
@@ -152,3 +155,12 @@ def _parse_mesh(text: str) -> Mesh:
         size, _, shares = rest.removesuffix("]").partition("[")
         axes.append(Axis(name, int(size), tuple(map(int, shares.split(","))) if shares else None))
     return Mesh(tuple(axes), tuple(_parse_ranges(devices)))
+
+
+def _parse_graph(text: str) -> tuple[str, int]:
+    fingerprint, _, count = text.removesuffix(" ops").partition(" of ")
+    return fingerprint, int(count)
+
+
+_FIELDS = {"mesh": _parse_mesh, "graph": _parse_graph, "inputs": _split, "outputs": _split}
+"""How the rest of each line that comes once is read."""
