@@ -1,28 +1,45 @@
 """Train TensorFlow and Keras models on many devices with a few `with` lines."""
 
+import importlib
+from typing import Any
+
 from whaleish import versions
 
 versions.warn_at_import()
 
-from whaleish.function import Function, function  # noqa: E402 - versions first: its advice beats an ImportError
-from whaleish.planner import Plan, PlanError  # noqa: E402
-from whaleish.scopes import ScopeError, auto, local_statistics, pipeline, replica, split, stage  # noqa: E402
-from whaleish.world import init, is_chief, rank, size  # noqa: E402
+# Where each public name is. They are imported at their first use: TensorFlow takes seconds, which the command line need
+# not wait for, and where it is missing or of another version, that is said before an ImportError can be.
+_HOMES = {
+    "DisagreementError": "whaleish.agreement",
+    "Function": "whaleish.step",
+    "Plan": "whaleish.planner",
+    "PlanError": "whaleish.planner",
+    "ScopeError": "whaleish.scopes",
+    "auto": "whaleish.scopes",
+    "distribute_dataset": "whaleish.dataset",
+    "function": "whaleish.step",
+    "gather": "whaleish.state",
+    "init": "whaleish.world",
+    "is_chief": "whaleish.world",
+    "local_statistics": "whaleish.scopes",
+    "pipeline": "whaleish.scopes",
+    "rank": "whaleish.world",
+    "replica": "whaleish.scopes",
+    "size": "whaleish.world",
+    "split": "whaleish.scopes",
+    "stage": "whaleish.scopes",
+}
 
-__all__ = [
-    "Function",
-    "Plan",
-    "PlanError",
-    "ScopeError",
-    "auto",
-    "function",
-    "init",
-    "is_chief",
-    "local_statistics",
-    "pipeline",
-    "rank",
-    "replica",
-    "size",
-    "split",
-    "stage",
-]
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'whaleish' has no attribute {name!r}; it has {', '.join(_HOMES)}")
+    versions.require()
+    found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(_HOMES)

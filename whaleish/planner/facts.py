@@ -56,7 +56,7 @@ class Facts:
         self.has_backward = any(op.phase == BACKWARD for op in graph.ops)
         self.weights, self.differentiable = self._dependents()
         self.argument_like = self._argument_like()
-        self.batches = {(graph.tensors[t].shape or (0,))[0] for t in graph.inputs} - {0}
+        self.batches = {(graph.tensors[t].shape or (0,))[0] for t in graph.inputs} - {0, 1}
         self.whole, self.splittable = self._splittable()
         self.mates = {handle: group for group in find_mates(graph) for handle in group}
         self.last_use, self.last_forward_use = self._last_uses()

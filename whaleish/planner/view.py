@@ -86,7 +86,8 @@ class AxisView:
                 if spec.shape is None or sbp.dim >= len(spec.shape) or spec.shape[sbp.dim] % sbp.unit:
                     return None
                 length = spec.shape[sbp.dim]
-                if not empty and length // sbp.unit < self.axis.size:
+                # One unit cannot be shared: whoever holds it would do the whole op.
+                if length // sbp.unit < (min(2, self.axis.size) if empty else self.axis.size):
                     return None
                 cuts = self.axis.cuts(length, sbp.unit)
                 longest = max(b - a for a, b in itertools.pairwise(cuts))

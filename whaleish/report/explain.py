@@ -6,9 +6,10 @@ from whaleish.boxing.moves import Move, find_moves
 from whaleish.graph import LogicalGraph
 from whaleish.planner.plan import Plan
 from whaleish.rules import registry
+from whaleish.rules.whole import REASONS
 from whaleish.sbp import format_layout
 
-_ALWAYS_WHOLE = frozenset({"Placeholder", "Const", "NoOp"})
+_ALWAYS_WHOLE = frozenset({"Placeholder", "Const", *REASONS})
 
 
 def moved(graph: LogicalGraph, plan: Plan) -> list[Move]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +16,10 @@ from whaleish import tf_private
 from whaleish.agreement import agree
 from whaleish.arguments import Call, take_call
 from whaleish.capture import Capture, capture_signature, describe, fingerprint
+from whaleish.capture.seeds import seed, unseeded
 from whaleish.cluster import Cluster
 from whaleish.graph import LogicalGraph
+from whaleish.meeting import share
 from whaleish.opening import explained, open_first_call
 from whaleish.planner import Plan, PlanError, make_plan
 from whaleish.program import Program
@@ -23,11 +27,12 @@ from whaleish.report.explain import explain
 from whaleish.rewrite.expand import expand
 from whaleish.sbp import B
 from whaleish.scopes import ScopeError, entered_eagerly
-from whaleish.state import broadcast_from_chief, storage
+from whaleish.state import broadcast_from_chief, install, storage
 from whaleish.world import world
 
 _log = logging.getLogger("whaleish")
 _tracing = threading.local()
+_serial = itertools.count()
 
 
 class Function:
@@ -47,10 +52,12 @@ class Function:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if getattr(_tracing, "active", False):
             return self._fn(*args, **kwargs)  # called by a step that is being captured: a part of that step
+        here = world()
+        install()  # clear_session() of Keras takes the variable creator away
         _refuse_context(self.__name__)
-        call = take_call(args, kwargs, self._inputs, world())
+        call = take_call(args, kwargs, self._inputs, here)
         program = self._program(call)
-        with explained(world(), self.__name__, call.text):
+        with explained(here, self.__name__, call.text):
             return program(call.values, call.batch)
 
     def plan_for(self, *args: Any, **kwargs: Any) -> Plan:
@@ -84,6 +91,8 @@ class Function:
         plan = self._plan_of(captured, call)
         if here.distributed:
             agree(f"what the step {self.__name__!r} does", "\n".join([*describe(captured.graph), str(plan)]))
+            if unseeded(captured.graph):
+                seed(captured.graph, int.from_bytes(share(f"whaleish_seed_{next(_serial)}", os.urandom(7))[0], "big"))
             new = [v for v in captured.variables if id(v) not in self._equal]
             differing = broadcast_from_chief(new)
             self._equal.update(map(id, new))
@@ -114,10 +123,11 @@ class Function:
 
 def _fitting(plan: Plan, graph: LogicalGraph, name: str) -> Plan:
     """A plan of the user's, if it is for this graph and these devices."""
-    if plan.graph != fingerprint(graph)[:12]:
+    own = fingerprint(graph)[:12]
+    if plan.graph != own:
         raise PlanError(
-            f"the plan given to the step {name!r} is for graph {plan.graph}, and the step with these arguments is graph "
-            f"{fingerprint(graph)[:12]}. Make the plan anew with plan_for, with arguments of the same shapes"
+            f"the plan given to the step {name!r} is for graph {plan.graph}, and the step with these arguments is "
+            f"graph {own}. Make the plan anew with plan_for, with arguments of the same shapes"
         )
     if plan.mesh.size != world().size:
         raise PlanError(
