@@ -1,0 +1,1 @@
+"""Benchmarks against what people would use otherwise; `python -m tools.bench`."""

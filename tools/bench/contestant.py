@@ -1,0 +1,78 @@
+"""Contestants: training steps that do the same work in different ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A step ready to be run again and again.
+
+    Attributes:
+      step: runs one training step, waits for it, and returns its loss.
+      promised: bytes that each host sends in a step by the plan; None where there is no plan.
+      note: what a reader of the figures must know, if anything.
+    """
+
+    step: Callable[[], float]
+    promised: float | None = None
+    note: str = ""
+
+
+Builders = Mapping[str, Callable[[], Contestant]]
+"""Name -> makes the contestant. They are called in this order, all in one process, the same in every rank; whaleish
+comes last, so that the variables of the others are TensorFlow's own."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A demand on the quotient of two figures.
+
+    Attributes:
+      above, below: the line: (contestant, figure) over and under it. Figures are those of `measure.Figures`.
+      limit: what the quotient may be at most; at least, if `at_least`.
+    """
+
+    above: tuple[str, str]
+    below: tuple[str, str]
+    limit: float
+    at_least: bool = False
+
+    def text(self) -> str:
+        (who, figure), (other, other_figure) = self.above, self.below
+        second = other_figure if who == other else f"{other}'s"
+        return f"{who}: {figure} over {second}, {'at least' if self.at_least else 'at most'} {self.limit:g}"
+
+    def met(self, quotient: float) -> bool:
+        return quotient >= self.limit if self.at_least else quotient <= self.limit
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What is measured.
+
+    Attributes:
+      name: on the command line, and of the module in this folder that has the contestants as `BUILDERS`; or a function
+        `measure` that does it all.
+      title: what is done, in a line.
+      targets: what is asked for.
+      steps: measured steps of each contestant. warm: steps before those.
+      hosts: emulated hosts, each with one rank; 0 runs in one process, without Horovod.
+      rate: of each host's link.
+      threads: (intra-op, inter-op) of each process.
+      processes: how often everything is repeated in fresh processes.
+      memory: whether each contestant also runs alone, to measure its peak memory.
+    """
+
+    name: str
+    title: str
+    targets: Sequence[Target]
+    steps: int
+    warm: int = 2
+    hosts: int = 0
+    rate: str = "1gbit"
+    threads: tuple[int, int] = (1, 2)
+    processes: int = 1
+    memory: bool = False

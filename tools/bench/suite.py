@@ -1,0 +1,46 @@
+"""The benchmarks, and what is asked of them (issue 2, "Speed and memory")."""
+
+from __future__ import annotations
+
+from tools.bench.contestant import Benchmark, Target
+
+CLASSIFIER = Benchmark(
+    "classifier",
+    "100,000 classes, 512 features, batch 64, SGD, 4 hosts at 1 Gbit/s",
+    [
+        Target(("plain", "seconds"), ("whaleish", "seconds"), 6.5, at_least=True),
+        Target(("whaleish", "seconds"), ("by-hand", "seconds"), 1.10),
+        Target(("whaleish", "sent"), ("whaleish", "promised"), 1.02),
+        Target(("whaleish", "peak"), ("by-hand", "peak"), 1.15),
+    ],
+    steps=10,
+    hosts=4,
+    memory=True,
+)
+RESNET50 = Benchmark(
+    "resnet50",
+    "ResNet-50, 32 px, batch 32, SGD with momentum, data parallel, 2 hosts at 1 Gbit/s",
+    [Target(("whaleish", "seconds"), ("horovod", "seconds"), 1.05)],
+    steps=15,
+    hosts=2,
+)
+ONE_PROCESS = Benchmark(
+    "one-process",
+    "ResNet-50, 32 px, batch 32, SGD with momentum, 2 virtual devices in one process",
+    [Target(("whaleish", "seconds"), ("mirrored", "seconds"), 1.05)],
+    steps=15,
+    threads=(2, 2),
+)
+COMPILE = Benchmark(
+    "compile",
+    "compiling the AdamW step of ResNet-50, 32 px, for one rank of 2",
+    [
+        Target(("plan-emit-register", "seconds"), ("tensorflow", "seconds"), 0.6),
+        Target(("plan-emit-register", "cpu"), ("tensorflow", "cpu"), 0.6),
+    ],
+    steps=1,
+    warm=0,
+    threads=(2, 2),
+    processes=3,
+)
+SUITE = {benchmark.name: benchmark for benchmark in (CLASSIFIER, RESNET50, ONE_PROCESS, COMPILE)}
