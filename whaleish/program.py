@@ -18,7 +18,7 @@ from whaleish.report.shares import Share, shares
 from whaleish.rewrite.check import write_check
 from whaleish.rewrite.emit import Emitted, Emitter
 from whaleish.rewrite.expand import expand
-from whaleish.state import lay_out, settle_all, storage
+from whaleish.state import lay_out, moves, settle_all, storage
 from whaleish.world import World
 from whaleish.writer import FunctionWriter, Ref
 
@@ -57,15 +57,13 @@ class Program:
           batch: a hash of the whole batch, where the arguments are rows of it.
         """
         settle_all()
-        if not self.in_place():
+        if self._moves != moves.count:
             self._sources = self._argument_sources()
-        values = [*arguments, *self.capture.captured, *self.capture.resources]
+        values = [*map(tf.convert_to_tensor, arguments), *self.capture.captured, *self.capture.resources]
         inputs = [values[source] if isinstance(source, int) else source for source in self._sources]
         if self.world.distributed:
             inputs += [tf.constant(0, tf.int32), tf.constant(batch, tf.int64)]
-        flat = tf_private.call_function(
-            self.name, [tf.convert_to_tensor(value) for value in inputs], len(self.emitted.outputs)
-        )
+        flat = tf_private.call_function(self.name, inputs, len(self.emitted.outputs))
         return self.capture.pack(flat)
 
     def shares(self) -> list[Share]:
@@ -73,15 +71,8 @@ class Program:
         graph, plan = expand(self.capture.graph, self.plan)
         return shares(graph, plan, once=not self.world.distributed)
 
-    def in_place(self) -> bool:
-        """Whether the variables are still laid out as this program reads them."""
-        return all(
-            storage(variable).layout in (layout, ())
-            for variable, layout in zip(self.capture.variables, self._layouts, strict=True)
-        )
-
     def _argument_sources(self) -> list[int | tf.Tensor]:
-        """For each argument of the function: the place of a step's input, or a variable's handle."""
+        """For each argument of the function the place of a step's input, or a variable's handle, laid out as planned."""
         for variable, layout in zip(self.capture.variables, self._layouts, strict=True):
             lay_out(variable, layout, self.plan.mesh)
         sources: list[int | tf.Tensor] = []
@@ -91,6 +82,7 @@ class Program:
             else:
                 stored = storage(self._variable_of[tensor])
                 sources.append(stored.handles[0 if part < 0 else stored.parts.index(part)])
+        self._moves = moves.count
         return sources
 
 

@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -46,6 +47,7 @@ class Function:
             )
         self._fn, self._plan, self._inputs = fn, plan, inputs
         self._programs: dict[Any, Program] = {}
+        self._bound: weakref.WeakKeyDictionary[Any, Function] = weakref.WeakKeyDictionary()
         self._equal: set[int] = set()  # variables whose values the ranks have compared
         functools.update_wrapper(self, fn, updated=())
 
@@ -59,6 +61,16 @@ class Function:
         program = self._program(call)
         with explained(here, self.__name__, call.text):
             return program(call.values, call.batch)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Function:
+        """A step that is a method: one for each instance, kept as long as the instance is."""
+        if instance is None:
+            return self
+        bound = self._bound.get(instance)
+        if bound is None:
+            method = self._fn.__get__(weakref.proxy(instance), owner)
+            bound = self._bound[instance] = Function(method, plan=self._plan, inputs=self._inputs)
+        return bound
 
     def plan_for(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for a call with these arguments (tensors, arrays or `tf.TensorSpec`s), without running it."""

@@ -15,6 +15,9 @@ _log = logging.getLogger("whaleish")
 STALL_CHECK_SECONDS = "10"
 """After so long Horovod logs which rank has not come to a collective; its own default is 60."""
 
+STALL_SHUTDOWN_SECONDS = "900"
+"""After so long the job ends with an error on every rank; Horovod's own default is to wait for ever."""
+
 
 @dataclass(frozen=True)
 class World:
@@ -133,6 +136,7 @@ _PREFIXES = ("HOROVOD", "OMPI_COMM_WORLD")
 def _join_ranks(cluster: Any) -> World:
     # Horovod reads these when it starts.
     os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_CHECK_SECONDS)
+    os.environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", STALL_SHUTDOWN_SECONDS)
     try:
         import horovod.tensorflow as hvd
     except ImportError as error:

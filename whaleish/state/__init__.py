@@ -2,7 +2,7 @@
 
 from whaleish.state.creator import install, uninstall
 from whaleish.state.ranks import broadcast_from_chief, gather
-from whaleish.state.storage import Storage, lay_out, settle_all, storage
+from whaleish.state.storage import Storage, lay_out, moves, settle_all, storage
 from whaleish.state.variable import LaidOutVariable
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "gather",
     "install",
     "lay_out",
+    "moves",
     "settle_all",
     "storage",
     "uninstall",

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from whaleish.state import functions
+from whaleish.state.first import in_one_buffer
 from whaleish.state.tf_private import ResourceVariable
 from whaleish.state.variable import LaidOutVariable
 
@@ -30,6 +31,8 @@ def create(next_creator: Callable[..., tf.Variable], **arguments: Any) -> tf.Var
         return next_creator(**arguments)
     keywords = {name: value for name, value in arguments.items() if name in _ARGUMENTS}
     with tf.init_scope():
+        if callable(initial):
+            keywords["initial_value"] = in_one_buffer(initial)
         if tf.executing_eagerly():  # not so in a tf.Graph of TensorFlow 1's
             return LaidOutVariable(**keywords)
     return next_creator(**arguments)

@@ -48,6 +48,15 @@ def storage(variable: tf.Variable) -> Storage:
     return Storage((), None, (0,), (variable.handle,))
 
 
+class Moves:
+    """Counts the variables whose storage was moved: while it stands still, all handles are where they were."""
+
+    count = 0
+
+
+moves = Moves()
+
+
 def settle_all() -> None:
     """Ends all loans, so that every variable in parts is where `storage` says. To call before each step; cheap."""
     if LENT:
@@ -89,8 +98,10 @@ def lay_out(variable: tf.Variable, layout: Layout, mesh: Mesh) -> Storage:
         )
         value = variable.logical_value()
         variable.store_in_parts(parts, value, Exchange(variable.name) if world.distributed else None)
+        moves.count += 1
     elif variable.in_parts:
         variable.store_whole(variable.logical_value())
+        moves.count += 1
     variable._layout, variable._mesh = layout, mesh
     return storage(variable)
 
@@ -114,5 +125,6 @@ def _check(variable: LaidOutVariable, layout: Layout, mesh: Mesh) -> None:
     for sbp in layout:
         if sbp.is_split and sbp.dim >= shape.rank:
             raise ValueError(f"{name} of shape {shape} has no dim {sbp.dim} to split as {format_layout(layout)}")
-    if math.prod(shape.as_list() if shape.rank else []) == 0:
+    whole = all(sbp.is_broadcast for sbp in layout)
+    if not whole and math.prod(shape.as_list() if shape.rank else []) == 0:
         raise ValueError(f"{name} of shape {shape} has no elements to lay out")

@@ -7,12 +7,14 @@ number of times, and functions traced on it go on working; a read in between rai
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
-from tensorflow.python.eager import record
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.eager import context, record
 from tensorflow.python.eager.polymorphic_function import transform
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import gen_resource_variable_ops as gen
@@ -138,3 +140,16 @@ def variable_of(handle: object) -> object:
         return None
     parent = getattr(handle, "_parent_trackable", None)
     return parent() if parent is not None else None
+
+
+@contextlib.contextmanager
+def unoptimized() -> Iterator[None]:
+    """Functions called inside, by this thread, run as they are, without TensorFlow's graph optimizer."""
+    config = config_pb2.ConfigProto(allow_soft_placement=True)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    before = context.context().function_call_options
+    context.context().function_call_options = context.FunctionCallOptions(config_proto=config)
+    try:
+        yield
+    finally:
+        context.context().function_call_options = before
