@@ -69,6 +69,19 @@ def ranks(request: pytest.FixtureRequest, _pools: dict[int, RankPool]) -> RankPo
 
 
 @pytest.fixture
+def world_of(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The world of so many of the four virtual devices: `parametrize("world_of", [2, 3], indirect=True)`."""
+    import whaleish
+    from whaleish import world
+
+    world._reset()
+    whaleish.init(devices=request.param)
+    yield request.param
+    world._reset()
+    whaleish.init(virtual_devices=VIRTUAL_DEVICES)
+
+
+@pytest.fixture
 def network_tools() -> None:
     """Skips where networks cannot be emulated; in a strict run that is a failure."""
     missing = [name for name in ("ip", "tc") if shutil.which(name) is None]

@@ -121,9 +121,10 @@ class HorovodBoxer(Boxer):
             if group is not None:
                 self._write("HorovodGroupedAllreduce", group.inputs, group.name, reduce_op=key[1])
             group = self._groups[key] = _Group(self._name("all_reduce"))
-        group.inputs.append(self._guarded(ref, shape))
+        group.inputs.append(self._guarded(ref if shape else self._flat(ref), shape or (1,)))
         group.nbytes += layout_bytes(shape, dtype)
-        return self._shaped(self.writer.declare(output_ref(group.name, "sum", len(group.inputs) - 1), dtype), shape)
+        made = self.writer.declare(output_ref(group.name, "sum", len(group.inputs) - 1), dtype)
+        return made if shape else self._add("Reshape", [made, self.writer.const([], "int32", self.devices[0])])
 
     def _gather(self, ref: Ref, source: Sbp, shape: tuple[int, ...]) -> Ref:
         local = self.mesh.local_shape(shape, (source,), self.parts[0])
@@ -180,12 +181,16 @@ class HorovodBoxer(Boxer):
         return made
 
     def _guarded(self, ref: Ref, shape: Sequence[int]) -> Ref:
-        """The same tensor, which TensorFlow cannot take for a constant: zeros of a known shape are one to it."""
-        dims = self.writer.const(list(shape), "int32", self.devices[0])
-        return self._add("Reshape", [ref, self._add("AddV2", [dims, self.guard])])
+        """The same tensor, which TensorFlow cannot take for a constant; it has at least one dim.
+
+        It is a slice that begins where an argument says, and ends where the tensor does, so nothing is copied. (Hiding
+        the shape by a `Reshape` does not help: TensorFlow infers it backwards, from what reads the result.)
+        """
+        begin = self._add("Pack", [self.guard] * len(shape), axis=0)
+        return self._add("Slice", [ref, begin, self.writer.const(list(shape), "int32", self.devices[0])])
 
     def _shaped(self, ref: Ref, shape: Sequence[int]) -> Ref:
-        """The same tensor; TensorFlow is told the shape that the guard hid from it."""
+        """The same tensor; TensorFlow is told the shape, which it does not know of what was gathered."""
         return self._add("EnsureShape", [ref], shape=tuple(shape))
 
     def _flat(self, ref: Ref) -> Ref:
