@@ -72,7 +72,10 @@ class Program:
         return shares(graph, plan, once=not self.world.distributed)
 
     def _argument_sources(self) -> list[int | tf.Tensor]:
-        """For each argument of the function the place of a step's input, or a variable's handle, laid out as planned."""
+        """For each argument of the function: the place of a step's input, or the handle of a variable's storage.
+
+        Lays the variables out as the plan says, where they are not.
+        """
         for variable, layout in zip(self.capture.variables, self._layouts, strict=True):
             lay_out(variable, layout, self.plan.mesh)
         sources: list[int | tf.Tensor] = []

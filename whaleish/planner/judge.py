@@ -28,8 +28,11 @@ class Judge:
 
     def allows(self, index: int, candidate: Candidate, held: Held, wanted: Sbp | None) -> bool:
         """Whether op `index` may take a candidate; `wanted` is what `wanted` says of the op."""
-        if wanted is not None and any(sbp.is_split and sbp != wanted for sbp in candidate.outputs):
-            return False
+        if wanted is not None:
+            if any(sbp.is_split and sbp != wanted for sbp in candidate.outputs):
+                return False
+            if any(sbp.is_partial for sbp in candidate.outputs) and not any(sbp.is_partial for sbp in candidate.inputs):
+                return False  # whole tensors are not cut only to be summed again
         return self._obeys(index, candidate, held) and self._lasts(index, candidate, held)
 
     def wanted(self, index: int, held: Held) -> Sbp | None:
