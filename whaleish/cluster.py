@@ -9,6 +9,9 @@ from dataclasses import dataclass
 class Cluster:
     """Equal devices joined by equal links.
 
+    The default rates are nominal, of a few CPU cores and a 10 Gbit/s link: they say how computing and moving weigh
+    against each other, not how long a step takes.
+
     Attributes:
       size: number of devices.
       flops: floating-point operations per second of one device.

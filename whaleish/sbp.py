@@ -16,7 +16,7 @@ class Sbp(NamedTuple):
       unit: cuts fall on multiples of this many elements along `dim` (1 unless a reshape scaled them):
         flattening a [5, 3] tensor that is split 3 + 2 gives [15] split 9 + 6, that is `S(0, unit=3)`.
 
-    The name, and the three kinds, follow OneFlow (Yuan et al., 2021, arXiv:2110.15032).
+    The name, and the kinds S, B and P, follow OneFlow (Yuan et al., 2021, arXiv:2110.15032); units and L are not in it.
     """
 
     kind: str

@@ -63,9 +63,12 @@ class ScopeContext:
 def replica(degree: int | None = None, devices: Sequence[int] | None = None, zero: int = 0) -> ScopeContext:
     """Ops inside run with the batch dim split over an axis of `degree` parts.
 
+    One axis is compiled so far: `degree` and `devices` must name all devices, `zero` must be 0, and neither `replica`
+    nor `split` may stand inside the other; else `wh.function` raises a `PlanError`.
+
     Args:
       degree: number of parts; None: what the other axes leave.
-      devices: indices into the cluster's devices, as a list or range; None: all.
+      devices: indices into the devices of `wh.init()`, as a list or range; None: all.
       zero: variables are whole (0), or have sharded slots (1), gradients too (2), weights too (3).
     """
     if zero not in (0, 1, 2, 3):
@@ -74,12 +77,14 @@ def replica(degree: int | None = None, devices: Sequence[int] | None = None, zer
 
 
 def split(degree: int | None = None, dim: int | None = None, devices: Sequence[int] | None = None) -> ScopeContext:
-    """Ops inside are sharded over an axis by their rules.
+    """Products inside have their weights sharded over an axis; what lies between them follows by cost.
+
+    `degree` and `devices` are limited as those of `replica` are.
 
     Args:
       degree: number of parts; None: what the other axes leave.
-      dim: the tensor dim to split, negative from the end; None: the cheapest by the rules.
-      devices: indices into the cluster's devices, as a list or range; None: all.
+      dim: the dim of the weights to split, negative from the end; None: the cheapest by the rules.
+      devices: indices into the devices of `wh.init()`, as a list or range; None: all.
     """
     if dim is not None and not _is_int(dim):
         raise ScopeError(f"wh.split(dim={dim!r}): dim is an integer, negative from the end, or None")
@@ -87,12 +92,12 @@ def split(degree: int | None = None, dim: int | None = None, devices: Sequence[i
 
 
 def stage(devices: Sequence[int] | None = None) -> ScopeContext:
-    """Ops inside are placed together on one group of devices (None: the planner picks it)."""
+    """Ops inside are placed together on one group of devices (None: the planner picks it). Not compiled yet."""
     return _scope("stage", _placing(None, devices, "stage"))
 
 
 def pipeline(micro_batches: int, schedule: str = "1f1b", recompute: bool = False) -> ScopeContext:
-    """The stages inside run micro-batch by micro-batch; without stages it is gradient accumulation."""
+    """The stages inside run micro-batch by micro-batch; without stages it accumulates gradients. Not compiled yet."""
     if not _is_int(micro_batches) or micro_batches < 1:
         raise ScopeError(f"wh.pipeline(micro_batches={micro_batches!r}): give an integer of at least 1")
     if schedule not in SCHEDULES:
@@ -116,7 +121,7 @@ def local_statistics() -> ScopeContext:
 
 
 def auto() -> ScopeContext:
-    """Ops inside are left to the planner."""
+    """Ops inside are left to the planner, which so far plans them as under `replica`."""
     return _scope("auto")
 
 
@@ -236,9 +241,10 @@ def _placing(degree: int | None, devices: Sequence[int] | None, kind: str) -> di
 
 
 class _Eager(ExitStack):
-    """A scope entered in plain eager code: right only if a Keras model is built symbolically inside.
+    """A scope entered in plain eager code: of use only if a Keras model is built symbolically inside.
 
-    Whether it is cannot be known before the end, so that is when it is checked.
+    Whether it is cannot be known before the end, so that is when it is checked. The nodes that are built are not
+    annotated yet, so the scope has no effect on them.
     """
 
     def __init__(self, scope: ScopeContext, made: int) -> None:

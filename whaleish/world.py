@@ -28,7 +28,7 @@ class World:
       size: how many parts there are in all: processes under horovodrun, else `len(devices)`.
       rank: which process this is.
       distributed: whether there is one part per process, over Horovod.
-      cluster: what was given to `init` as a description of the hardware, for costs.
+      cluster: what was given to `init` as a description of the hardware; nothing reads it yet.
     """
 
     devices: tuple[str, ...]
@@ -57,7 +57,8 @@ def init(
     Args:
       virtual_devices: makes so many CPU devices in this process, instead of taking real ones.
       devices: which of the local devices to take: how many, or their indices or TensorFlow's names.
-      cluster: describes the hardware, for costs: a YAML file, a preset's name or a `Cluster`.
+      cluster: describes the hardware, for costs. It is kept and not used yet: plans are made with the nominal rates
+        of `whaleish.cluster.Cluster`.
 
     Raises:
       RuntimeError: it was called before with other arguments, TensorFlow has started in a way that does not allow

@@ -22,12 +22,10 @@ class Role:
     Attributes:
       kind: REPLICA (batch dim split, weights whole) or SPLIT (weights sharded).
       dim: the weight dim to split, where the user pinned it.
-      local_statistics: means over the split batch are those of the part's own batch.
     """
 
     kind: str = REPLICA
     dim: int | None = None
-    local_statistics: bool = False
 
 
 def find_roles(graph: LogicalGraph, size: int) -> tuple[Mesh, list[Role]]:
@@ -56,7 +54,6 @@ def find_roles(graph: LogicalGraph, size: int) -> tuple[Mesh, list[Role]]:
 
 def _role(path: ScopePath, size: int) -> Role:
     layers = [scope for scope in path if scope.kind in (REPLICA, SPLIT)]
-    local = any(scope.kind == "local_statistics" for scope in path)
     for scope in path:
         if scope.kind in ("stage", "pipeline"):
             raise PlanError(f"wh.{scope.kind}() is not compiled yet; the scopes compiled are replica and split")
@@ -67,7 +64,7 @@ def _role(path: ScopePath, size: int) -> Role:
             "Put the scopes beside each other: they then share all devices"
         )
     if not layers:
-        return Role(local_statistics=local)
+        return Role()
     (scope,) = layers
     degree: Any = scope.option("degree")
     if degree is not None and degree != size:
@@ -79,4 +76,4 @@ def _role(path: ScopePath, size: int) -> Role:
         raise PlanError(
             f"replica(zero={scope.option('zero')}): sharded optimizer state is not compiled yet; use zero=0"
         )
-    return Role(scope.kind, scope.option("dim"), local)
+    return Role(scope.kind, scope.option("dim"))
