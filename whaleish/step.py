@@ -26,7 +26,7 @@ from whaleish.planner import Plan, PlanError, make_plan
 from whaleish.program import Program
 from whaleish.report.explain import explain
 from whaleish.rewrite.expand import expand
-from whaleish.sbp import B
+from whaleish.sbp import B, Layout, format_layout
 from whaleish.scopes import ScopeError, entered_eagerly
 from whaleish.state import broadcast_from_chief, install, storage
 from whaleish.world import world
@@ -49,14 +49,15 @@ class Function:
         self._programs: dict[Any, Program] = {}
         self._bound: weakref.WeakKeyDictionary[Any, Function] = weakref.WeakKeyDictionary()
         self._equal: set[int] = set()  # variables whose values the ranks have compared
+        self.__name__ = type(fn).__name__  # of what has no name itself, a model for instance
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if getattr(_tracing, "active", False):
             return self._fn(*args, **kwargs)  # called by a step that is being captured: a part of that step
         here = world()
-        install()  # clear_session() of Keras takes the variable creator away
         _refuse_context(self.__name__)
+        install()  # clear_session() of Keras takes the variable creator away
         call = take_call(args, kwargs, self._inputs, here)
         program = self._program(call)
         with explained(here, self.__name__, call.text):
@@ -121,20 +122,21 @@ class Function:
 
     def _plan_of(self, captured: Capture, call: Call) -> Plan:
         graph = captured.graph
+        arrivals = (*call.layouts, *((B,) for _ in graph.inputs[captured.arguments :]))
         if self._plan is not None:
-            return _fitting(self._plan, graph, self.__name__)
+            return _fitting(self._plan, graph, arrivals, self.__name__)
         stored = zip(graph.variables, map(storage, captured.variables), strict=True)
         return make_plan(
             graph,
             Cluster(world().size),
             fingerprint=fingerprint(graph)[:12],
-            inputs=(*call.layouts, *((B,) for _ in graph.inputs[captured.arguments :])),
+            inputs=arrivals,
             variables={v.name: stored.layout for v, stored in stored if not stored.whole},
         )
 
 
-def _fitting(plan: Plan, graph: LogicalGraph, name: str) -> Plan:
-    """A plan of the user's, if it is for this graph and these devices."""
+def _fitting(plan: Plan, graph: LogicalGraph, arrivals: tuple[Layout, ...], name: str) -> Plan:
+    """A plan of the user's, if it is for this graph, these devices, and arguments that arrive so."""
     own = fingerprint(graph)[:12]
     if plan.graph != own:
         raise PlanError(
@@ -144,6 +146,17 @@ def _fitting(plan: Plan, graph: LogicalGraph, name: str) -> Plan:
     if plan.mesh.size != world().size:
         raise PlanError(
             f"the plan given to the step {name!r} is for {plan.mesh.size} devices; there are {world().size}"
+        )
+    if max(plan.mesh.devices) >= world().size:
+        raise PlanError(
+            f"the plan given to the step {name!r} is for devices {list(plan.mesh.devices)}; there are {world().size}, "
+            f"numbered 0 to {world().size - 1}"
+        )
+    if plan.inputs != arrivals:
+        raise PlanError(
+            f"the plan given to the step {name!r} takes its inputs as {' '.join(map(format_layout, plan.inputs))}, and "
+            f"they arrive as {' '.join(map(format_layout, arrivals))}: S(0) is a part of the batch (inputs='local', "
+            "distribute_dataset), B the whole. Make the plan anew with arguments that arrive in the same way"
         )
     return plan
 

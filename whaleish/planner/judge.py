@@ -93,7 +93,7 @@ class Judge:
                 return False
             if tensor not in facts.handles and need not in held[tensor]:
                 return False  # sharded where it is stored, not cut from a whole one
-            if role.dim is not None and need.dim != role.dim % len(shape):
+            if role.dim is not None and need.dim != (role.dim + len(shape) if role.dim < 0 else role.dim):
                 return False
         return True
 
