@@ -1,0 +1,245 @@
+"""`wh.function`: what is compiled when, what it takes and returns, and what runs whole inside it."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import whaleish as wh
+from whaleish.capture import from_graph_def
+
+X = np.random.default_rng(0).normal(size=(8, 4)).astype("float32")
+
+
+@pytest.fixture(autouse=True)
+def _four_devices() -> None:
+    wh.init(virtual_devices=4)
+
+
+def test_new_signatures_are_compiled_once() -> None:
+    traces = []
+    w = tf.Variable(tf.ones([4, 2]))
+
+    @wh.function
+    def step(x, scale=1.0):
+        traces.append((tuple(x.shape), scale))
+        with wh.replica():
+            return tf.reduce_sum(tf.matmul(x, w)) * scale
+
+    for _ in range(2):
+        for rows in (8, 3, 1, 0):  # the last, smaller batch, and one row or none for four devices
+            for scale in (1.0, 2.0):
+                expected = X[:rows].sum() * 2 * scale
+                assert float(step(X[:rows], scale)) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    assert len(traces) == 8
+    assert float(step(tf.constant(X, tf.float32), scale=2.0)) == pytest.approx(X.sum() * 4, rel=1e-5)
+
+
+def test_structures_in_and_out() -> None:
+    @wh.function
+    def step(batch, *rest, flag):
+        x, y = batch["x"], batch["pair"][0]
+        with wh.replica():
+            mean = tf.reduce_mean(x)
+        return {"mean": mean, "rows": (x * 2, [y]), "none": None, "word": "ok", "number": 3, "flag": flag, "rest": rest}
+
+    batch = {"x": X, "pair": (X[:, 0], np.arange(3))}
+    made = step(batch, tf.constant(7), "s", flag=True)
+    assert float(made["mean"]) == pytest.approx(X.mean(), abs=1e-6)
+    np.testing.assert_array_equal(made["rows"][0], X * 2)
+    np.testing.assert_array_equal(made["rows"][1][0], X[:, 0])
+    assert made["none"] is None
+    word = made["word"]
+    assert (word if isinstance(word, str) else word.numpy().decode()) == "ok"
+    assert int(made["number"]) == 3
+    assert bool(made["flag"])
+    assert int(made["rest"][0]) == 7
+
+
+def test_several_functions_share_variables() -> None:
+    w = tf.Variable(tf.ones([4, 8]))
+
+    @wh.function
+    def split_step(x):
+        with wh.split():
+            loss = tf.reduce_sum(tf.matmul(x, w))
+        w.assign_add(tf.ones([4, 8]))
+        return loss
+
+    @wh.function
+    def whole_step(x):
+        with wh.replica():
+            return tf.reduce_sum(tf.matmul(x, w))
+
+    for turn in range(1, 4):
+        expected = X.sum() * 8 * turn
+        assert float(whole_step(X)) == pytest.approx(expected, rel=1e-5)
+        assert float(split_step(X)) == pytest.approx(expected, rel=1e-5)
+        np.testing.assert_array_equal(w.numpy(), np.full([4, 8], turn + 1))
+
+
+def test_a_step_inside_a_step_is_a_part_of_it() -> None:
+    w = tf.Variable(3.0)
+
+    @wh.function
+    def inner(x):
+        with wh.replica():
+            return tf.reduce_sum(x) * w
+
+    @wh.function
+    def outer(x, deep=True):
+        with tf.GradientTape() as tape:
+            loss = inner(x)
+        gradient = tape.gradient(loss, w)
+        return loss, gradient, outer(x, False)[0] if deep else loss
+
+    for _ in range(2):
+        loss, gradient, again = (float(value) for value in outer(X))
+        assert (loss, gradient, again) == pytest.approx((3 * X.sum(), X.sum(), 3 * X.sum()), rel=1e-5)
+        assert float(inner(X)) == pytest.approx(loss, rel=1e-5)
+
+
+def test_helpers_traced_before_during_and_after() -> None:
+    w = tf.Variable(tf.ones([4, 8]))
+    before = tf.function(lambda x: tf.reduce_sum(tf.matmul(x, w)))
+    during = tf.function(lambda x: tf.reduce_sum(tf.matmul(x, w)))
+    assert float(before(X)) == pytest.approx(8 * X.sum(), rel=1e-5)
+
+    def train(scope):
+        @wh.function
+        def step(x):
+            with scope():
+                loss = before(x) + during(x) + tf.reduce_sum(tf.matmul(x, w))
+            w.assign(w * 2)
+            return loss
+
+        return step
+
+    factor = 8.0
+    for scope in (wh.replica, wh.split, wh.replica):
+        step = train(scope)
+        for _ in range(2):
+            assert float(step(X)) == pytest.approx(3 * factor * X.sum(), rel=1e-5)
+            factor *= 2
+            after = tf.function(lambda x: tf.reduce_sum(tf.matmul(x, w)))
+            for helper in (before, during, after):
+                assert float(helper(X)) == pytest.approx(factor * X.sum(), rel=1e-5)
+            w.assign(w / 2)
+            factor /= 2
+            assert float(before(X)) == pytest.approx(factor * X.sum(), rel=1e-5)
+
+
+def test_loops_branches_and_metrics_run_whole_and_are_listed() -> None:
+    keras.utils.set_random_seed(2)
+    lstm, dense = keras.layers.LSTM(5), keras.layers.Dense(3)
+    plain = keras.Sequential([keras.Input((6, 4)), lstm, dense])
+    x = np.random.default_rng(1).normal(size=(8, 6, 4)).astype("float32")
+    y = np.arange(8) % 3
+
+    def make(model):
+        optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=8.0)
+        optimizer.build(model.trainable_variables)
+        metric, mean = keras.metrics.SparseCategoricalAccuracy(), keras.metrics.Mean()
+        loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+        def step(x, y):
+            with tf.GradientTape() as tape:
+                with wh.replica():
+                    logits = model(x, training=True)
+                loss = loss_of(y, logits)
+                scaled = optimizer.scale_loss(loss)
+            optimizer.apply_gradients(
+                zip(tape.gradient(scaled, model.trainable_variables), model.trainable_variables, strict=True)
+            )
+            metric.update_state(y, logits)
+            mean.update_state(loss)
+            turns, count = tf.constant(0.0), tf.constant(0)
+            while count < 3:
+                turns += tf.reduce_sum(logits)
+                count += 1
+            sign = tf.cond(turns > 0, lambda: tf.reduce_max(logits), lambda: tf.reduce_min(logits))
+            return loss, turns, sign, metric.result(), mean.result()
+
+        return step
+
+    spread = keras.models.clone_model(plain)
+    spread.set_weights(plain.get_weights())
+    alone, compiled = tf.function(make(plain)), wh.function(make(spread))
+    for _ in range(3):
+        for a, b in zip(compiled(x, y), alone(x, y), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    for a, b in zip(spread.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    text = compiled.explain(x, y)
+    assert "run whole on every device for want of a rule" in text
+    assert "While" in text
+    assert "If" in text
+
+
+def test_explain_names_bytes_ops_and_lines() -> None:
+    w = tf.Variable(tf.ones([4, 8]))
+
+    @wh.function
+    def step(x):
+        with tf.GradientTape() as tape, wh.replica():
+            loss = tf.reduce_sum(tf.matmul(x, w) ** 2)
+        w.assign_sub(tape.gradient(loss, w))
+        return loss
+
+    text = step.explain(X)
+    assert "P -> B" in text
+    assert "float32[4, 8]" in text
+    assert "MatMul" in text
+    assert "test_step.py:" in text
+    np.testing.assert_array_equal(w, np.ones([4, 8]))  # nothing has run
+
+
+def test_saved_models_concrete_functions_and_graph_defs(tmp_path) -> None:
+    w = tf.Variable(tf.ones([4, 8]))
+    plain = tf.function(lambda x: {"y": tf.matmul(x, w)}, input_signature=[tf.TensorSpec([None, 4], name="x")])
+    expected = X @ np.ones([4, 8])
+    np.testing.assert_allclose(wh.function(plain)(X)["y"], expected, rtol=1e-5)
+    np.testing.assert_allclose(wh.function(plain.get_concrete_function())(X)["y"], expected, rtol=1e-5)
+    module = tf.Module()
+    module.w, module.serve = w, plain
+    tf.saved_model.save(module, str(tmp_path / "m"), signatures=plain)
+    loaded = tf.saved_model.load(str(tmp_path / "m"))
+    signature = loaded.signatures["serving_default"]
+    np.testing.assert_allclose(wh.function(signature)(x=X)["y"], expected, rtol=1e-5)
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, (None, 4), name="x")
+        tf.reduce_sum(x * 2, name="total")
+    old = wh.function(from_graph_def(graph.as_graph_def(), ["x"], {"total": "total"}))
+    assert float(old(X)["total"]) == pytest.approx(2 * X.sum(), rel=1e-5)
+
+
+def test_models_and_methods() -> None:
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    np.testing.assert_allclose(wh.function(model)(X), model(X), rtol=1e-5)
+
+    class Trainer:
+        def __init__(self) -> None:
+            self.w = tf.Variable(2.0)
+
+        @wh.function
+        def step(self, x):
+            return self.w * tf.reduce_sum(x)
+
+    for trainer in (Trainer(), Trainer()):
+        assert float(trainer.step(X)) == pytest.approx(2 * X.sum(), rel=1e-5)
+
+
+def test_a_plan_is_saved_and_used_again(tmp_path) -> None:
+    w = tf.Variable(tf.ones([4, 8]))
+
+    def body(x):
+        with wh.split():
+            return tf.reduce_sum(tf.matmul(x, w))
+
+    plan = wh.function(body).plan_for(tf.TensorSpec([8, 4]))
+    plan.save(tmp_path / "step.plan")
+    again = wh.function(body, plan=wh.Plan.load(tmp_path / "step.plan"))
+    assert float(again(X)) == pytest.approx(8 * X.sum(), rel=1e-5)
+    assert again.plan_for(X) == plan
