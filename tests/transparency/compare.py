@@ -37,12 +37,14 @@ class Outcome:
 
 def compare(model: str, scopes: str, optimizer: str, clip: bool, batch: int, dtype: str = "float64") -> Outcome:
     """Trains two equal nets, one on one device, and compares losses and all variables after `STEPS` steps."""
-    before = keras.backend.floatx()
+    before, policy = keras.backend.floatx(), keras.config.dtype_policy()
     keras.backend.set_floatx(dtype)
+    keras.config.set_dtype_policy(dtype)  # Keras takes it from floatx at its first use only
     try:
         return _compare(model, scopes, optimizer, clip, batch, dtype)
     finally:
         keras.backend.set_floatx(before)
+        keras.config.set_dtype_policy(policy)
 
 
 def _compare(model: str, scopes: str, optimizer: str, clip: bool, batch: int, dtype: str) -> Outcome:
