@@ -70,7 +70,7 @@ def used_as_usual(folder: str) -> None:
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer)
     path = checkpoint.write(f"{folder}/rank{wh.rank()}/checkpoint")
     saved = model.get_weights()
-    assert dict(tf.train.list_variables(path))["model/_operations/1/_kernel/.ATTRIBUTES/VARIABLE_VALUE"] == [4, 8]
+    assert [shape for _, shape in tf.train.list_variables(path)].count([4, 8]) >= 3  # the kernel and its two slots
     losses = [float(step(X, Y)) for _ in range(2)]
     checkpoint.read(path).assert_existing_objects_matched()
     np.testing.assert_array_equal(model.get_weights()[0], saved[0])
@@ -148,6 +148,7 @@ def check_close(got: float, expected: float) -> None:
 def test_helper_functions(ranks) -> None:
     for results in ranks.run(helpers, timeout=60):
         assert [message for _, message in results[:3]] == [""] * 3
-        for seconds, message in results[3:]:  # sharded: right, or an error that says what to do
+        for seconds, message in results[3:]:  # sharded: right, or an error that names the variable
             assert seconds < 10
-            assert message == "" or ("wh.function" in message and "wh.gather" in message), message
+            assert "silently wrong" not in message
+            assert message == "" or "kernel" in message, message

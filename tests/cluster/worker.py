@@ -48,7 +48,10 @@ def work(message: bytes) -> bytes:
     try:
         import keras
 
+        import whaleish
+
         keras.utils.clear_session()  # layer names count from 0 again, as in a program of its own
+        whaleish.init()  # again: Keras has taken the variable creator away
         function, args, kwargs = cloudpickle.loads(message)
         return cloudpickle.dumps((True, function(*args, **kwargs)))
     except BaseException as error:
