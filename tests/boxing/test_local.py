@@ -8,7 +8,6 @@ from tests.boxing.crossing import DTYPES, cross_locally
 from tests.products import either
 from whaleish.mesh import Axis
 
-
 AXES = [Axis("d", 2), Axis("d", 3), Axis("d", 4), Axis("d", 3, (3, 0, 1))]
 FEW = [(axis, "float32") for axis in AXES] + [(AXES[n % 3], dtype) for n, dtype in enumerate(DTYPES) if n]
 
