@@ -51,10 +51,7 @@ class ScopeContext:
         _entered().append(_enter(self))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        undo = _entered().pop()
-        undo.close()
-        if isinstance(undo, _Eager) and error is None:
-            undo.check()
+        _entered().pop().close()
 
     def __str__(self) -> str:
         return f"wh.{self.kind}({', '.join(f'{name}={value!r}' for name, value in self.options)})"
@@ -121,16 +118,8 @@ def local_statistics() -> ScopeContext:
 
 
 def auto() -> ScopeContext:
-    """Ops inside are left to the planner, which so far plans them as under `replica`."""
+    """Ops inside are left to the planner. Not compiled yet."""
     return _scope("auto")
-
-
-def entered_eagerly() -> str | None:
-    """The outermost scope now open on this thread that was entered in plain eager code, as text; else None.
-
-    A step that is called inside such a scope would not see it, so whoever is about to run one asks here first.
-    """
-    return next((str(undo.scope) for undo in _entered() if isinstance(undo, _Eager)), None)
 
 
 def encode(path: ScopePath) -> str:
@@ -240,28 +229,6 @@ def _placing(degree: int | None, devices: Sequence[int] | None, kind: str) -> di
     return {"degree": None if degree is None else int(degree), "devices": tuple(map(int, given))}
 
 
-class _Eager(ExitStack):
-    """A scope entered in plain eager code: of use only if a Keras model is built symbolically inside.
-
-    Whether it is cannot be known before the end, so that is when it is checked. The nodes that are built are not
-    annotated yet, so the scope has no effect on them.
-    """
-
-    def __init__(self, scope: ScopeContext, made: int) -> None:
-        super().__init__()
-        self.scope, self.made = scope, made
-
-    def check(self) -> None:
-        from whaleish.capture import tf_private
-
-        if tf_private.keras_tensors_made() == self.made:
-            raise ScopeError(
-                f"{self.scope} was entered outside any traced function, where it has nothing to annotate. Enter it "
-                "inside the function given to wh.function (or in a Keras layer's `call`, or around the building of a "
-                "functional model)"
-            )
-
-
 def _entered() -> list[ExitStack]:
     try:
         return _open.entered
@@ -276,8 +243,13 @@ def _enter(scope: ScopeContext) -> ExitStack:
 
     graph = tf_private.traced_graph()
     if graph is None:
-        # Calling a model whose `call` has scopes eagerly is what it is in plain TensorFlow: they do nothing.
-        return ExitStack() if tf_private.inside_keras_call() else _Eager(scope, tf_private.keras_tensors_made())
+        if tf_private.inside_keras_call():
+            return ExitStack()  # a model whose `call` has scopes, called eagerly, is what it is in plain TensorFlow
+        raise ScopeError(
+            f"{scope} was entered outside any traced function, where it has nothing to annotate. Enter it inside the "
+            "function given to wh.function, or in a Keras layer's `call`; round the building of a functional model it "
+            "is not compiled yet"
+        )
     around = parse(tf_private.current_attribute(graph, ATTRIBUTE) or "")
     path = (*around, Scope(scope.kind, tf_private.next_number(graph), scope.options))
     outer = tf_private.outer_graph(graph)

@@ -16,7 +16,7 @@ import tensorflow as tf
 from whaleish import tf_private
 from whaleish.agreement import agree
 from whaleish.arguments import Call, take_call
-from whaleish.capture import Capture, capture_signature, describe, fingerprint
+from whaleish.capture import Capture, capture_signature, describe, fingerprint, from_graph_def
 from whaleish.capture.seeds import seed, unseeded
 from whaleish.cluster import Cluster
 from whaleish.graph import LogicalGraph
@@ -27,7 +27,6 @@ from whaleish.program import Program
 from whaleish.report.explain import explain
 from whaleish.rewrite.expand import expand
 from whaleish.sbp import B, Layout, format_layout
-from whaleish.scopes import ScopeError, entered_eagerly
 from whaleish.state import broadcast_from_chief, install, storage
 from whaleish.world import world
 
@@ -128,7 +127,7 @@ class Function:
         stored = zip(graph.variables, map(storage, captured.variables), strict=True)
         return make_plan(
             graph,
-            Cluster(world().size),
+            world().cluster or Cluster(world().size),
             fingerprint=fingerprint(graph)[:12],
             inputs=arrivals,
             variables={v.name: stored.layout for v, stored in stored if not stored.whole},
@@ -167,12 +166,6 @@ def _refuse_context(name: str) -> None:
             f"the step {name!r} was called while TensorFlow traces another function; a step is compiled whole and "
             "called from Python. Call it from plain Python, or make the outer function the wh.function"
         )
-    scope = entered_eagerly()
-    if scope is not None:
-        raise ScopeError(
-            f"the step {name!r} was called inside {scope}, which it cannot see: a scope belongs inside the step, round "
-            "the ops that it is about"
-        )
     if tf_private.tape_is_recording():
         raise RuntimeError(
             f"the step {name!r} was called under a GradientTape, which cannot see into it and would give no "
@@ -184,7 +177,8 @@ def function(fn: Callable[..., Any] | None = None, *, plan: Plan | None = None, 
     """Compiles a training step for all devices; use it in place of `tf.function`, also as a decorator.
 
     Args:
-      fn: a Python function, `tf.function`, `ConcreteFunction` or SavedModel signature.
+      fn: a Python function, `tf.function`, `ConcreteFunction` or SavedModel signature; for a GraphDef there is
+        `wh.function.from_graph_def(graph_def, inputs, outputs)`.
       plan: a plan to use in place of the planner's, made for the same step on as many devices.
       inputs: "global": every process passes the same whole batch, and each device takes its part of it;
         "local": each process passes its own part.
@@ -198,4 +192,9 @@ def function(fn: Callable[..., Any] | None = None, *, plan: Plan | None = None, 
     return Function(fn, plan=plan, inputs=inputs)
 
 
-__all__ = ["Function", "PlanError", "function"]
+def _from_graph_def(*args: Any, **kwargs: Any) -> Function:
+    """A step from a GraphDef of TF1-style code; takes the arguments of `whaleish.capture.from_graph_def`."""
+    return Function(from_graph_def(*args, **kwargs))
+
+
+function.from_graph_def = _from_graph_def  # type: ignore[attr-defined]

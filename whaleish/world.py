@@ -10,6 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from whaleish.cluster import Cluster
+
 _log = logging.getLogger("whaleish")
 
 STALL_CHECK_SECONDS = "10"
@@ -28,14 +30,14 @@ class World:
       size: how many parts there are in all: processes under horovodrun, else `len(devices)`.
       rank: which process this is.
       distributed: whether there is one part per process, over Horovod.
-      cluster: what was given to `init` as a description of the hardware; nothing reads it yet.
+      cluster: what was given to `init` as a description of the hardware; None: the nominal rates of `Cluster`.
     """
 
     devices: tuple[str, ...]
     size: int
     rank: int = 0
     distributed: bool = False
-    cluster: Any = None
+    cluster: Cluster | None = None
 
 
 _world: World | None = None
@@ -43,7 +45,7 @@ _asked: tuple | None = None
 
 
 def init(
-    virtual_devices: int | None = None, devices: int | Sequence[int | str] | None = None, cluster: Any = None
+    virtual_devices: int | None = None, devices: int | Sequence[int | str] | None = None, cluster: Cluster | None = None
 ) -> None:
     """Sets up this process. Call it before making models and optimizers.
 
@@ -57,8 +59,7 @@ def init(
     Args:
       virtual_devices: makes so many CPU devices in this process, instead of taking real ones.
       devices: which of the local devices to take: how many, or their indices or TensorFlow's names.
-      cluster: describes the hardware, for costs. It is kept and not used yet: plans are made with the nominal rates
-        of `whaleish.cluster.Cluster`.
+      cluster: a `whaleish.cluster.Cluster` that describes the hardware, for costs; the default has nominal rates.
 
     Raises:
       RuntimeError: it was called before with other arguments, TensorFlow has started in a way that does not allow
@@ -81,7 +82,16 @@ def init(
             f"wh.init{_call_text(*asked)} under horovodrun: each process has one device there. Call wh.init() without "
             "virtual_devices and devices, or start the program without horovodrun."
         )
-    _world = _join_ranks(cluster) if launched else _alone(virtual_devices, devices, cluster)
+    if cluster is not None and not isinstance(cluster, Cluster):
+        raise ValueError(
+            f"wh.init(cluster={cluster!r}): give a whaleish.cluster.Cluster; files and presets are not read yet"
+        )
+    made = _join_ranks(cluster) if launched else _alone(virtual_devices, devices, cluster)
+    if cluster is not None and cluster.size != made.size:
+        raise ValueError(
+            f"wh.init(cluster={cluster!r}): it has {cluster.size} devices, and the program has {made.size}"
+        )
+    _world = made
     _asked = asked
     _install_creator()
 
@@ -101,9 +111,6 @@ def world() -> World:
     if _world is None:
         raise RuntimeError("call wh.init() first: at the top of the program, before models and optimizers are made")
     return _world
-
-
-current = world
 
 
 def rank() -> int:

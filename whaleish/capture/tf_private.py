@@ -48,12 +48,6 @@ def inside_keras_call() -> bool:
     return global_state.get_global_attribute("current_call_ctx") is not None
 
 
-def keras_tensors_made() -> int:
-    """How many symbolic Keras tensors were made so far; it only ever grows, but for `keras.utils.clear_session`."""
-    names = global_state.get_global_attribute("object_name_uids")
-    return 0 if names is None else names.get("keras_tensor", 0)
-
-
 def variable_data(handle: tf.Tensor) -> tuple[tuple[int | None, ...] | None, str] | None:
     """Shape and dtype of what a resource tensor refers to, where TensorFlow knows them."""
     eager = hasattr(handle, "_handle_data")

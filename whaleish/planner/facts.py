@@ -25,6 +25,16 @@ PRODUCTS = frozenset(
 )
 """Ops that a `split` scope shards by their weights."""
 
+HEAVY = PRODUCTS | {
+    "Conv2DBackpropFilter",
+    "Conv2DBackpropInput",
+    "Conv3DBackpropFilterV2",
+    "Conv3DBackpropInputV2",
+    "DepthwiseConv2dNativeBackpropFilter",
+    "DepthwiseConv2dNativeBackpropInput",
+}
+"""Ops whose arithmetic outweighs what they read: on summands every part would do all of it."""
+
 _CARRIERS = frozenset(["ReadVariableOp", "Cast", "Identity", "Reshape", "Transpose"])
 _FLOATS = ("float", "bfloat", "complex")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from whaleish.graph import FORWARD, UPDATE
-from whaleish.planner.facts import PRODUCTS, Facts
+from whaleish.planner.facts import HEAVY, PRODUCTS, Facts
 from whaleish.planner.roles import SPLIT
 from whaleish.planner.view import Candidate
 from whaleish.sbp import B, S, Sbp
@@ -100,8 +100,8 @@ class Judge:
     def _lasts(self, index: int, candidate: Candidate, held: Held) -> bool:
         """Whether what a candidate makes need not soon be undone.
 
-        Sums stay partial while they do not grow; what is whole is made into summands only to meet some, what is cut
-        never. Under `replica` the step's arguments are cut along the batch.
+        Sums stay partial while they do not grow and nothing is multiplied out of them; what is whole is made into
+        summands only to meet some, what is cut never. Under `replica` the step's arguments are cut along the batch.
         """
         op, facts = self.graph.ops[index], self.facts
         replica = facts.role(index).kind != SPLIT
@@ -115,4 +115,6 @@ class Judge:
                 return False
         if not any(sbp.is_partial for sbp in candidate.inputs):
             return True
+        if op.type in HEAVY:
+            return False
         return bool(summands) and max(summands) >= max((facts.sizes[t] for t in op.outputs), default=0)

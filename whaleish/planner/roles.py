@@ -55,7 +55,7 @@ def find_roles(graph: LogicalGraph, size: int) -> tuple[Mesh, list[Role]]:
 def _role(path: ScopePath, size: int) -> Role:
     layers = [scope for scope in path if scope.kind in (REPLICA, SPLIT)]
     for scope in path:
-        if scope.kind in ("stage", "pipeline"):
+        if scope.kind in ("stage", "pipeline", "auto"):
             raise PlanError(f"wh.{scope.kind}() is not compiled yet; the scopes compiled are replica and split")
     if len(layers) > 1:
         names = " inside ".join(f"{scope.kind}()" for scope in reversed(layers))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from whaleish.mesh import Mesh
 from whaleish.sbp import Layout
-from whaleish.state import tf_private
+from whaleish.state import tf_private, wire
 
 _MERGE = {"P": tf.add_n, "Pmax": lambda parts: _fold(tf.maximum, parts), "Pmin": lambda parts: _fold(tf.minimum, parts)}
 
@@ -64,6 +65,14 @@ def piece(mesh: Mesh, layout: Layout, part: int, whole: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.DeepCopy(x=local) if tuple(lengths[1:]) == tuple(whole.shape[1:]) else local
 
 
+def _copy(mesh: Mesh, layout: Layout, part: int, whole: tf.Tensor) -> np.ndarray:
+    """`piece`, outside of TensorFlow's memory."""
+    if any(sbp.is_partial for sbp in layout):
+        return piece(mesh, layout, part, whole).numpy()
+    slices = tuple(slice(start, start + length) for start, length in mesh.pieces(whole.shape, layout, part))
+    return wire.view(whole)[slices].copy()
+
+
 class Parts:
     """The pieces that this process stores of a tensor that is not whole.
 
@@ -115,6 +124,19 @@ class Parts:
         """Sets the parts that live here from the logical value, one after another."""
         for part, resource in self._distinct():
             resource.assign(piece(self.mesh, self.layout, part, whole))
+
+    def cut(self, whole: tf.Tensor) -> list[np.ndarray]:
+        """Copies of the parts that live here, to be given to `fill`.
+
+        They are not TensorFlow's, for its allocator keeps for good what it once took from the system: parts that it
+        made beside the whole would make the process larger for life.
+        """
+        return [_copy(self.mesh, self.layout, part, whole) for part, _ in self._distinct()]
+
+    def fill(self, pieces: Sequence[np.ndarray]) -> None:
+        """Sets the parts that live here."""
+        for (_, resource), value in zip(self._distinct(), pieces, strict=True):
+            resource.assign(tf.constant(value, self.dtype))
 
     def add(self, delta: tf.Tensor) -> None:
         """Adds a logical tensor; not for Pmax and Pmin."""

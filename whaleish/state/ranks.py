@@ -131,7 +131,10 @@ def broadcast_from_chief(variables: Iterable[tf.Variable]) -> list[str]:
         if len(set(digests)) > 1:
             raise DisagreementError("ranks have different variables; here:\n" + what)
         # The row of a rank: the hash of each variable.
-        rows = gather_rows(f"{meeting.name}.hashes", np.frombuffer(b"".join(digest(_view(v)) for v in whole), np.uint8))
+        rows = gather_rows(
+            f"{meeting.name}.hashes",
+            np.frombuffer(b"".join(digest(wire.view(tf.convert_to_tensor(v))) for v in whole), np.uint8),
+        )
         rows = rows.reshape(world.size, len(whole), -1)
         differ = [v for v, same in zip(whole, (rows == rows[0]).all(axis=(0, 2)), strict=True) if not same]
         for index, group in enumerate(_fused(differ)):
@@ -139,15 +142,6 @@ def broadcast_from_chief(variables: Iterable[tf.Variable]) -> list[str]:
         return [v.name for v in differ]
 
     return meeting.attend(GATHER_TIMEOUT, equalise)
-
-
-def _view(variable: tf.Variable) -> np.ndarray:
-    """The value, without the copy that `numpy` makes where there is another way."""
-    value = tf.convert_to_tensor(variable)
-    try:
-        return np.asarray(memoryview(value))
-    except (BufferError, RuntimeError, TypeError, ValueError):  # on a GPU; of a type that Python's buffers lack
-        return np.asarray(value.numpy())
 
 
 def _fused(variables: Sequence[tf.Variable]) -> Iterator[list[tf.Variable]]:

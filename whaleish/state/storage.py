@@ -96,8 +96,8 @@ def lay_out(variable: tf.Variable, layout: Layout, mesh: Mesh) -> Storage:
             devices=[_device(world, number) for number in mesh.devices],
             name=variable.name.removesuffix(":0"),
         )
-        value = variable.logical_value()
-        variable.store_in_parts(parts, value, Exchange(variable.name) if world.distributed else None)
+        pieces = parts.cut(variable.logical_value())
+        variable.store_in_parts(parts, pieces, Exchange(variable.name) if world.distributed else None)
         moves.count += 1
     elif variable.in_parts:
         variable.store_whole(variable.logical_value())

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from whaleish.state import functions, tf_private
@@ -77,11 +78,11 @@ class LaidOutVariable(ResourceVariable):
         self._resource.assign(value)
         tf_private.show_handle(self, self.handle)
 
-    def store_in_parts(self, parts: Parts, whole: tf.Tensor, exchange: Exchange | None) -> None:
-        """Moves the value into `parts` and frees the whole storage. `exchange` is given where ranks hold the parts."""
-        parts.write(whole)
+    def store_in_parts(self, parts: Parts, pieces: Sequence[np.ndarray], exchange: Exchange | None) -> None:
+        """Frees what was stored, and stores what `parts.cut` gave. `exchange` is given where ranks hold the parts."""
         self._parts, self._exchange = parts, exchange
         self._free_whole()
+        parts.fill(pieces)
         functions.defer(self)
 
     def store_whole(self, whole: tf.Tensor) -> None:

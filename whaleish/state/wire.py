@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 MOVED = frozenset(
@@ -48,3 +49,11 @@ def decode(bits: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 def width(dtype: tf.DType) -> int:
     """How many encoded elements one element takes."""
     return 2 if dtype in _COMPLEX else 1
+
+
+def view(value: tf.Tensor) -> np.ndarray:
+    """An eager tensor's elements, without the copy that `numpy` makes where there is another way."""
+    try:
+        return np.asarray(memoryview(value))
+    except (BufferError, RuntimeError, TypeError, ValueError):  # on a GPU; of a type that Python's buffers lack
+        return np.asarray(value.numpy())
