@@ -32,7 +32,7 @@ held = [int(tf.size(part)) * 4 / MB for part in parts]
 del parts
 gc.collect()
 laid_out = resident() - before
-# TensorFlow's allocator keeps what is freed and hands it out again: 200 MB more must find room in that.
+# TensorFlow's allocator keeps what is freed and hands it out again.
 others = [fill(100), fill(100)]
 more = resident() - before - laid_out
 del others
@@ -57,8 +57,9 @@ def check(dim: int) -> None:
     assert whole > 190
     assert sum(held) == 200
     assert max(held) <= 52
-    assert laid_out < whole + 220  # the parts, and what was whole before
-    assert more < 30, "the whole storage was not freed"
+    assert laid_out < whole + 50, "the parts were made beside the whole, not where it was"
+    # The parts and 200 MB more: no room is taken up by the whole.
+    assert laid_out + more < whole + 250, "the whole storage was not freed"
     assert total == 1_000_000
 
 
