@@ -99,7 +99,7 @@ def emit(capture: Capture, plan: Plan, world: World) -> Emitted:
         emitter = Emitter(graph, expanded, range(plan.mesh.size), [world.devices[d] for d in plan.mesh.devices])
         return emitter.run(lambda writer, _: LocalBoxer(writer, plan.mesh, emitter.parts, emitter.devices))
     part, device = plan.mesh.devices.index(world.rank), world.devices[0]
-    identity = number_of(str(plan))
+    identity = number_of(str(plan.nameless()))
 
     def make_boxer(writer: FunctionWriter, arguments: Mapping[int, Ref]) -> HorovodBoxer:
         guard, batch = writer.argument("guard", "int32", ()), writer.argument("batch", "int64", ())

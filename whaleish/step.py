@@ -74,12 +74,12 @@ class Function:
 
     def plan_for(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for a call with these arguments (tensors, arrays or `tf.TensorSpec`s), without running it."""
-        call = take_call(args, kwargs, "global", world())
+        call = take_call(args, kwargs, self._inputs, world())
         return self._plan_of(self._capture(call), call)
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """What the plan for these arguments sends, from which line of yours, and what it could not divide."""
-        call = take_call(args, kwargs, "global", world())
+        call = take_call(args, kwargs, self._inputs, world())
         captured = self._capture(call)
         return explain(*expand(captured.graph, self._plan_of(captured, call)))
 
@@ -102,7 +102,7 @@ class Function:
         captured = self._capture(call)
         plan = self._plan_of(captured, call)
         if here.distributed:
-            agree(f"what the step {self.__name__!r} does", "\n".join([*describe(captured.graph), str(plan)]))
+            agree(f"what the step {self.__name__!r} does", "\n".join([*describe(captured.graph), str(plan.nameless())]))
             if unseeded(captured.graph):
                 seed(captured.graph, int.from_bytes(share(f"whaleish_seed_{next(_serial)}", os.urandom(7))[0], "big"))
             new = [v for v in captured.variables if id(v) not in self._equal]

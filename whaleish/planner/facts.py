@@ -35,7 +35,7 @@ HEAVY = PRODUCTS | {
 }
 """Ops whose arithmetic outweighs what they read: on summands every part would do all of it."""
 
-_CARRIERS = frozenset(["ReadVariableOp", "Cast", "Identity", "Reshape", "Transpose"])
+_CARRIERS = frozenset({"Cast", "ExpandDims", "Identity", "ReadVariableOp", "Reshape", "Squeeze", "Transpose"})
 _FLOATS = ("float", "bfloat", "complex")
 
 

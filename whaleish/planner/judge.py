@@ -75,10 +75,13 @@ class Judge:
 
     def _obeys(self, index: int, candidate: Candidate, held: Held) -> bool:
         """Whether a candidate does with the op's weights what its scope asks."""
-        op, facts = self.graph.ops[index], self.facts
-        if op.type not in PRODUCTS or op.phase != FORWARD or self.size == 1:
+        op, facts, role = self.graph.ops[index], self.facts, self.facts.role(index)
+        if op.phase != FORWARD or self.size == 1:
             return True
-        role = facts.role(index)
+        if role.dim is not None and not self._pinned(index, candidate, role.dim):
+            return False
+        if op.type not in PRODUCTS:
+            return True
         for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
             if tensor not in facts.weights:
                 continue
@@ -93,7 +96,14 @@ class Judge:
                 return False
             if tensor not in facts.handles and need not in held[tensor]:
                 return False  # sharded where it is stored, not cut from a whole one
-            if role.dim is not None and need.dim != (role.dim + len(shape) if role.dim < 0 else role.dim):
+        return True
+
+    def _pinned(self, index: int, candidate: Candidate, dim: int) -> bool:
+        """Whether the variables that an op reads are split along the dim that `split(dim=...)` names."""
+        for tensor, need in zip(self.graph.ops[index].inputs, candidate.inputs, strict=True):
+            rank = len(self.graph.tensors[tensor].shape or ())
+            wanted = dim + rank if dim < 0 else dim
+            if tensor in self.facts.splittable and rank >= 2 and not (need.is_split and need.dim == wanted):
                 return False
         return True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -114,6 +114,10 @@ class Plan:
             choices=tuple(choices[index] for index in range(count)),
             **fields,
         )
+
+    def nameless(self) -> Plan:
+        """The same plan with numbers for names, which also depend on what else a process has built."""
+        return replace(self, variables=tuple((str(n), layout) for n, (_, layout) in enumerate(self.variables)))
 
     def save(self, path: str | Path) -> None:
         Path(path).write_text(str(self))

@@ -44,6 +44,8 @@ def find_roles(graph: LogicalGraph, size: int) -> tuple[Mesh, list[Role]]:
     devices: tuple[int, ...] = tuple(chosen.pop()) if chosen else tuple(range(size))
     if max(devices) >= size or len(set(devices)) != len(devices):
         raise PlanError(f"devices={list(devices)}: there are {size} devices, numbered 0 to {size - 1}, each named once")
+    if list(devices) != sorted(devices):
+        raise PlanError(f"devices={list(devices)}: name them in ascending order; part 0 is on the first")
     if len(devices) != size:
         raise PlanError(
             f"devices={list(devices)} leaves some of the {size} devices without work; "

@@ -36,7 +36,12 @@ class Exchange:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._meeting: Meeting[tf.Tensor] = Meeting(f"whaleish.read.{next(_serials)}", digest(name.encode()))
+        self._meeting: Meeting[tf.Tensor] = Meeting(f"whaleish.read.{next(_serials)}", b"read")
+
+    @property
+    def key(self) -> str:
+        """Names the variable, on all ranks alike."""
+        return self._meeting.name
 
     def __call__(self, parts: Parts) -> tf.Tensor:
         """The whole, on every rank.
@@ -93,7 +98,9 @@ def gather(variables: Any) -> Any:
 
 def _gather(spread: Sequence[Any]) -> dict[int, np.ndarray]:
     names = ", ".join(variable.name for variable in spread)
-    meeting: Meeting[dict[int, np.ndarray]] = Meeting.numbered("gather", digest(names.encode()))
+    # Names also depend on what else a rank has built; the order in which variables were laid out does not.
+    which = ", ".join(variable.exchange.key for variable in spread)
+    meeting: Meeting[dict[int, np.ndarray]] = Meeting.numbered("gather", digest(which.encode()))
     for variable in spread:
         variable.settle()
 
@@ -124,7 +131,7 @@ def broadcast_from_chief(variables: Iterable[tf.Variable]) -> list[str]:
     whole = [v for v in map(_variable, variables) if wire.moves(v.dtype) and not getattr(v, "in_parts", False)]
     if not world.distributed or world.size == 1 or not whole:
         return []
-    what = "\n".join(f"{v.name} {v.dtype.name} {v.shape}" for v in whole)
+    what = "\n".join(f"{v.dtype.name} {v.shape}" for v in whole)
     meeting: Meeting[list[str]] = Meeting.numbered("start", digest(what.encode()))
 
     def equalise(digests: list[bytes]) -> list[str]:

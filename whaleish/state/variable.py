@@ -61,6 +61,11 @@ class LaidOutVariable(ResourceVariable):
         return self._exchange is not None
 
     @property
+    def exchange(self) -> Exchange | None:
+        """How its parts are read together, where ranks hold them."""
+        return self._exchange
+
+    @property
     def parts(self) -> Parts | None:
         """What this process stores of it, if it lies in parts."""
         return self._parts
