@@ -88,6 +88,11 @@ def format_layout(layout: Layout) -> str:
     return ",".join(map(str, layout))
 
 
+def is_whole(*layouts: Layout) -> bool:
+    """Whether all of these layouts are B on every axis."""
+    return all(sbp.is_broadcast for layout in layouts for sbp in layout)
+
+
 def dual(sbp: Sbp) -> Sbp:
     """The layout that the gradient of a tensor has when the tensor has layout `sbp`.
 

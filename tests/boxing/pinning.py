@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from whaleish.arguments import take_call
-from whaleish.boxing.moves import find_moves
 from whaleish.boxing.volume import volume
 from whaleish.cluster import Cluster
 from whaleish.planner import Choice, Plan
+from whaleish.planner.moves import find_moves
 from whaleish.planner.view import AxisView, Candidate
 from whaleish.sbp import B, Sbp
 from whaleish.world import world

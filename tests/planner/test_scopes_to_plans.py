@@ -14,10 +14,10 @@ import tensorflow as tf
 
 import whaleish as wh
 from tests.products import either
-from whaleish.boxing.moves import Move, find_moves
 from whaleish.capture import Capture, capture
 from whaleish.cluster import Cluster
 from whaleish.planner import Plan, make_plan
+from whaleish.planner.moves import Move, find_moves
 from whaleish.report.explain import without_rule
 from whaleish.rewrite.expand import expand
 
@@ -158,3 +158,27 @@ def test_applications_have_a_rule_for_every_op_and_divide_the_work(name: str) ->
     assert set(kinds(moves)) == {("P", "B")}
     for share in shares(captured.graph, plan, once=False):
         assert share.flops <= 0.55 * share.step_flops
+
+
+def test_every_product_is_divided_across_a_border_of_scopes() -> None:
+    """Gradients arrive at the replicated part as sums; they are scattered before anything is multiplied by them."""
+    from whaleish.planner.facts import HEAVY
+    from whaleish.sbp import is_whole
+
+    backbone, head = mlp(64, 48), keras.Sequential([keras.Input((48,)), layers.Dense(400)])
+    variables = backbone.trainable_variables + head.trainable_variables
+
+    def step(x: tf.Tensor, y: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            with wh.replica():
+                features = backbone(x)
+            with wh.split():
+                logits = head(features)
+                loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
+        return tape.gradient(loss, variables)
+
+    captured = capture(step, np.zeros((16, 32), "float32"), np.zeros(16, "int64"))
+    plan = make_plan(captured.graph, Cluster(4))
+    products = [c for op, c in zip(captured.graph.ops, plan.choices, strict=True) if op.type in HEAVY]
+    assert len(products) == 3 + 5
+    assert not any(is_whole(*choice.inputs, *choice.outputs) for choice in products)

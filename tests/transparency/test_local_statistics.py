@@ -12,8 +12,8 @@ import tensorflow as tf
 
 import whaleish as wh
 from whaleish import world
-from whaleish.boxing.moves import find_moves
 from whaleish.mesh import Axis
+from whaleish.planner.moves import find_moves
 from whaleish.rewrite.expand import expand
 
 WIDTH = 6

@@ -43,7 +43,7 @@ def settle_partials(
                 results = [t for t in op.outputs if t in partial]
                 edges += [(tensor, result) for result in results]
                 carried.update(results)
-            if need.kind != "P":
+            elif not need.is_split:  # split from a sum is a reduction of its own, at half the price
                 wanted.add(tensor)
     early = _sink_side(view, edges, partial - carried, wanted)
     settled = list(taken)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from whaleish.boxing.moves import Move, find_moves
 from whaleish.graph import LogicalGraph
+from whaleish.planner.moves import Move, find_moves
 from whaleish.planner.plan import Plan
 from whaleish.rules import registry
 from whaleish.rules.whole import REASONS

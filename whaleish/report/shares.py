@@ -10,7 +10,7 @@ from whaleish.planner.flops import flops
 from whaleish.planner.plan import Plan
 from whaleish.planner.view import op_view
 from whaleish.rules import OpView, TensorSpec
-from whaleish.sbp import Layout
+from whaleish.sbp import Layout, is_whole
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def shares(graph: LogicalGraph, plan: Plan, *, once: bool) -> list[Share]:
             continue
         view = op_view(graph, index)
         total += flops(view)
-        whole = all(sbp.is_broadcast for layout in (*choice.inputs, *choice.outputs) for sbp in layout)
+        whole = is_whole(*choice.inputs, *choice.outputs)
         for part in parts:
             if whole:
                 done[part] += 0.0 if once and part else flops(view)
@@ -50,7 +50,7 @@ def shares(graph: LogicalGraph, plan: Plan, *, once: bool) -> list[Share]:
     held, everything = [0] * len(parts), 0
     for variable, (_, layout) in zip(graph.variables, plan.variables, strict=True):
         everything += layout_bytes(variable.shape, variable.dtype)
-        whole = all(sbp.is_broadcast for sbp in layout)
+        whole = is_whole(layout)
         for part in parts:
             if not (whole and once and part):
                 held[part] += layout_bytes(plan.mesh.local_shape(variable.shape, layout, part), variable.dtype)

@@ -9,13 +9,13 @@ import numpy as np
 from tensorflow.core.framework.function_pb2 import FunctionDef
 
 from whaleish.boxing.boxer import Boxer
-from whaleish.boxing.moves import find_moves
 from whaleish.graph import LogicalGraph
+from whaleish.planner.moves import find_moves
 from whaleish.planner.plan import Plan
 from whaleish.planner.view import op_view
 from whaleish.rewrite.part import PartLowering
 from whaleish.rules import registry
-from whaleish.sbp import B, Layout
+from whaleish.sbp import Layout, is_whole
 from whaleish.writer import FunctionWriter, Ref
 
 
@@ -67,7 +67,6 @@ class Emitter:
         self._layouts = {
             v.handle: layout for v, (_, layout) in zip(graph.variables, plan.variables, strict=True)
         } | dict(zip(graph.inputs, plan.inputs, strict=True))
-        self._whole = (B,) * len(plan.mesh.axes)
 
     def run(self, make_boxer: BoxerFactory) -> Emitted:
         self._write_arguments()
@@ -87,7 +86,7 @@ class Emitter:
         dtypes = {v.handle: v.dtype for v in self.graph.variables}
         for tensor in (*self.graph.inputs, *dtypes):
             layout, spec = self._layouts[tensor], self.graph.tensors[tensor]
-            whole = all(sbp.is_broadcast for sbp in layout)
+            whole = is_whole(layout)
             refs = []
             for part in [-1] if whole else self.parts:
                 shape = spec.shape
@@ -103,7 +102,7 @@ class Emitter:
         if constant or (op.outputs and op.outputs[0] in self._layouts):
             self._nodes.append([[]] * len(self.parts))
             return
-        whole = all(sbp.is_broadcast for layout in (*choice.inputs, *choice.outputs) for sbp in layout)
+        whole = is_whole(*choice.inputs, *choice.outputs)
         count = 1 if whole else len(self.parts)
         inputs = [self._refs(t, layout) for t, layout in zip(op.inputs, choice.inputs, strict=True)]
         view, rule = op_view(self.graph, index), registry.get(op.type)

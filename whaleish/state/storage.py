@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from whaleish import world as world_
 from whaleish.mesh import Mesh
-from whaleish.sbp import Layout, format_layout
+from whaleish.sbp import Layout, format_layout, is_whole
 from whaleish.state.parts import Parts
 from whaleish.state.ranks import Exchange
 from whaleish.state.variable import LENT, LaidOutVariable
@@ -33,7 +33,7 @@ class Storage:
 
     @property
     def whole(self) -> bool:
-        return all(sbp.is_broadcast for sbp in self.layout)
+        return is_whole(self.layout)
 
 
 def storage(variable: tf.Variable) -> Storage:
@@ -73,7 +73,7 @@ def lay_out(variable: tf.Variable, layout: Layout, mesh: Mesh) -> Storage:
     Raises:
       ValueError: the layout does not fit the mesh or the shape, or the variable cannot be laid out.
     """
-    whole = all(sbp.is_broadcast for sbp in layout)
+    whole = is_whole(layout)
     if not isinstance(variable, LaidOutVariable):
         if whole:
             return storage(variable)
@@ -125,6 +125,6 @@ def _check(variable: LaidOutVariable, layout: Layout, mesh: Mesh) -> None:
     for sbp in layout:
         if sbp.is_split and sbp.dim >= shape.rank:
             raise ValueError(f"{name} of shape {shape} has no dim {sbp.dim} to split as {format_layout(layout)}")
-    whole = all(sbp.is_broadcast for sbp in layout)
+    whole = is_whole(layout)
     if not whole and math.prod(shape.as_list() if shape.rank else []) == 0:
         raise ValueError(f"{name} of shape {shape} has no elements to lay out")
