@@ -201,3 +201,26 @@ def test_errors_of_the_users_own_code_pass_through(counter) -> None:
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="incompatible"):
         wh.function(lambda x: model(x))(X)
+
+
+@pytest.mark.parametrize("optimizer", ["accumulation", "sparse"])
+def test_split_weights_that_something_uses_whole(optimizer: str) -> None:
+    """The error names what uses them, not their shape."""
+    table = keras.layers.Embedding(16, 8)
+    table.build(())
+    if optimizer == "accumulation":
+        rule, user = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2), "If"
+    else:
+        rule, user = keras.optimizers.Adagrad(0.1), "Resource"
+    rule.build(table.trainable_variables)
+
+    @wh.function
+    def step(ids):
+        with tf.GradientTape() as tape, wh.split():
+            loss = tf.reduce_sum(table(ids))
+        gradients = tape.gradient(loss, table.trainable_variables)
+        rule.apply_gradients(zip(gradients, table.trainable_variables, strict=True))
+        return loss
+
+    with pytest.raises(wh.PlanError, match=rf"is also used by \w*{user}\w* .*which runs whole.*replica\(\)"):
+        step(tf.constant([1, 2, 2, 3]))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
+import weakref
+
 import keras
 import numpy as np
 import pytest
@@ -243,3 +247,25 @@ def test_a_plan_is_saved_and_used_again(tmp_path) -> None:
     again = wh.function(body, plan=wh.Plan.load(tmp_path / "step.plan"))
     assert float(again(X)) == pytest.approx(8 * X.sum(), rel=1e-5)
     assert again.plan_for(X) == plan
+
+
+def test_a_step_that_is_a_method_gets_its_instance() -> None:
+    @dataclasses.dataclass  # with __eq__ and so without __hash__
+    class Trainer:
+        weight: tf.Variable
+
+        @wh.function
+        def step(self, x):
+            self.weight.assign_add(x)
+            return self.weight * 2.0
+
+    def use() -> tuple[list[float], bool, weakref.ref]:
+        one, other = Trainer(tf.Variable(1.0)), Trainer(tf.Variable(10.0))
+        results = [float(trainer.step(tf.constant(1.0))) for trainer in (one, other)]
+        return results, one.step is one.step and one.step is not other.step, weakref.ref(one)
+
+    results, own, gone = use()
+    assert results == [4.0, 22.0]
+    assert own
+    gc.collect()
+    assert gone() is None

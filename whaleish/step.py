@@ -46,7 +46,7 @@ class Function:
             )
         self._fn, self._plan, self._inputs = fn, plan, inputs
         self._programs: dict[Any, Program] = {}
-        self._bound: weakref.WeakKeyDictionary[Any, Function] = weakref.WeakKeyDictionary()
+        self._bound: dict[int, tuple[weakref.ref[Any], Function]] = {}  # by id: instances need not be hashable
         self._equal: set[int] = set()  # variables whose values the ranks have compared
         self.__name__ = type(fn).__name__  # of what has no name itself, a model for instance
         functools.update_wrapper(self, fn, updated=())
@@ -63,14 +63,20 @@ class Function:
             return program(call.values, call.batch)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Function:
-        """A step that is a method: one for each instance, kept as long as the instance is."""
+        """A step that is a method: one for each instance, for as long as that lives."""
         if instance is None:
             return self
-        bound = self._bound.get(instance)
-        if bound is None:
-            method = self._fn.__get__(weakref.proxy(instance), owner)
-            bound = self._bound[instance] = Function(method, plan=self._plan, inputs=self._inputs)
-        return bound
+        key = id(instance)
+        kept = self._bound.get(key)
+        if kept is None:
+            alive = weakref.ref(instance, lambda _: self._bound.pop(key, None))
+
+            def method(*args: Any, **kwargs: Any) -> Any:
+                return self._fn(alive(), *args, **kwargs)
+
+            method.__name__, method.__doc__ = self.__name__, self._fn.__doc__
+            kept = self._bound[key] = (alive, Function(method, plan=self._plan, inputs=self._inputs))
+        return kept[1]
 
     def plan_for(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for a call with these arguments (tensors, arrays or `tf.TensorSpec`s), without running it."""

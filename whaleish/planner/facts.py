@@ -7,6 +7,7 @@ from math import prod
 from whaleish.graph import BACKWARD, FORWARD, LogicalGraph, layout_bytes
 from whaleish.planner.mates import find_mates
 from whaleish.planner.roles import SPLIT, Role
+from whaleish.planner.view import op_view
 from whaleish.rules import registry
 
 PRODUCTS = frozenset(
@@ -45,11 +46,11 @@ class Facts:
     Attributes:
       nbytes: of each tensor; a handle's is that of its variable. sizes: elements of each tensor.
       handles: resource tensors of variables.
-      weights: tensors that are a variable: its handle, and what is read, cast or reshaped from it.
+      weights: tensors that are a variable (its handle, and what is read, cast or reshaped from it) -> its handle.
       differentiable: tensors that depend on trainable variables, and so have a gradient where there is a backward.
       argument_like: tensors made of the step's arguments and constants alone.
       batches: lengths of dim 0 of the arguments.
-      whole: handles that an op without a rule uses, so that they cannot be sharded.
+      whole: handles that cannot be sharded -> an op that uses them and cannot be divided.
       splittable: handles of variables that `split` scopes may shard.
       mates: handle -> handles of variables that it should share a layout with.
       last_use: tensor -> the last op that reads or makes it. last_forward_use: the same of handles, forward only.
@@ -84,13 +85,14 @@ class Facts:
         asked = found.type in PRODUCTS and self.role(op).kind == SPLIT
         return asked or any(t in self.splittable for t in found.inputs)
 
-    def _dependents(self) -> tuple[set[int], set[int]]:
-        weights, differentiable = set(self.handles), {v.handle for v in self.graph.variables if v.trainable}
+    def _dependents(self) -> tuple[dict[int, int], set[int]]:
+        weights = {handle: handle for handle in self.handles}
+        differentiable = {v.handle for v in self.graph.variables if v.trainable}
         for op in self.graph.ops:
             if any(t in differentiable for t in op.inputs):
                 differentiable.update(t for t in op.outputs if self.graph.tensors[t].dtype.startswith(_FLOATS))
             if op.type in _CARRIERS and op.inputs and op.inputs[0] in weights:
-                weights.update(op.outputs)
+                weights.update(dict.fromkeys(op.outputs, weights[op.inputs[0]]))
         return weights, differentiable
 
     def _argument_like(self) -> set[int]:
@@ -101,16 +103,17 @@ class Facts:
                 found.update(op.outputs)
         return found
 
-    def _splittable(self) -> tuple[set[int], set[int]]:
+    def _splittable(self) -> tuple[dict[int, int], set[int]]:
         floats = {v.handle for v in self.graph.variables if v.dtype.startswith(_FLOATS)}
-        wanted, whole = set(), set()
+        wanted: set[int] = set()
+        whole: dict[int, int] = {}
         for index, op in enumerate(self.graph.ops):
             for handle in self.handles.intersection(op.inputs):
-                if registry.get(op.type) is None:
-                    whole.add(handle)
+                if registry.get(op.type) is None or not op_view(self.graph, index).is_static:
+                    whole.setdefault(handle, index)
                 if handle in floats and op.phase == FORWARD and self.role(index).kind == SPLIT:
                     wanted.add(handle)
-        return whole, wanted - whole
+        return whole, wanted - set(whole)
 
     def _last_uses(self) -> tuple[list[int], dict[int, int]]:
         last, forward = [-1] * len(self.graph.tensors), dict.fromkeys(self.handles, -1)

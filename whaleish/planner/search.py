@@ -209,12 +209,23 @@ class Search:
         return 0.0 if need == (mates[0] if mates else B) else _INFINITE
 
     def _unsatisfied(self, index: int) -> PlanError:
-        op, source, size = self.graph.ops[index], self.graph.source(index), self.view.axis.size
-        shapes = [self.graph.tensors[t].shape for t in op.inputs if t in self.facts.weights]
-        place = f" at {source}" if source else ""
-        pinned = "" if (dim := self.facts.role(index).dim) is None else f", dim={dim}"
+        op, facts, size = self.graph.ops[index], self.facts, self.view.axis.size
+        weights = [t for t in op.inputs if t in facts.weights]
+        shapes = ", ".join(str(self.graph.tensors[t].shape) for t in weights)
+        pinned = "" if (dim := facts.role(index).dim) is None else f", dim={dim}"
+        request = f"split() cannot shard {op.type} {op.name!r}{self._place(index)} over {size} devices"
+        for user in (facts.whole[facts.weights[t]] for t in weights if facts.weights[t] in facts.whole):
+            other = self.graph.ops[user]
+            return PlanError(
+                f"{request}: its weight of shape {shapes} is also used by {other.type} {other.name!r}"
+                f"{self._place(user)}, which runs whole (conditions, loops, and ops on shapes that are not known "
+                "before running, are not divided yet). Put it under replica(), or do without what makes that op: in "
+                "Keras optimizers gradient_accumulation_steps, use_ema and sparse gradients"
+            )
         return PlanError(
-            f"split() cannot shard {op.type} {op.name!r}{place} over {size} devices: its weight has shape "
-            f"{', '.join(map(str, shapes))}{pinned}, and a dim that is split must have at least {size} elements "
-            "and a rule. Use fewer devices, another dim, or put it under replica()"
+            f"{request}: its weight has shape {shapes}{pinned}, and a dim that is split must have at least {size} "
+            "elements and a rule. Use fewer devices, another dim, or put it under replica()"
         )
+
+    def _place(self, index: int) -> str:
+        return f" at {source}" if (source := self.graph.source(index)) else ""

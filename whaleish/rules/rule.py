@@ -42,6 +42,11 @@ class OpView:
     constants: tuple[np.ndarray | None, ...]
 
     @property
+    def is_static(self) -> bool:
+        """Whether all shapes are known; where they are not, rules are not asked and the op runs whole."""
+        return all(spec.shape is not None for spec in (*self.inputs, *self.outputs))
+
+    @property
     def key(self) -> tuple[Any, ...]:
         """Equal for ops that have the same signatures."""
         attrs = tuple(sorted((name, _hashable(value)) for name, value in self.attrs.items()))
@@ -202,7 +207,7 @@ class Registry:
         """Every legal signature of an op on one axis, all-B first."""
         rule = self.rules.get(op.type)
         found = [all_broadcast(op)]
-        if rule is not None and not any(spec.shape is None for spec in op.outputs):
+        if rule is not None and op.is_static:
             found += [s for s in rule.signatures(op) if s != found[0]]
         return found
 
