@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ from whaleish.capture import Signature, take_apart
 from whaleish.dataset import LocalPart
 from whaleish.meeting import gather_rows
 from whaleish.mesh import Axis
+from whaleish.numbers import number_of
 from whaleish.sbp import B, Layout, S
 from whaleish.world import World
 
@@ -47,7 +46,7 @@ class Call:
             f"{spec.name or f'argument {place}'}: {spec.dtype.name}{spec.shape.as_list()} {layout[0]}"
             for place, (spec, layout) in enumerate(zip(self.signature.specs, self.layouts, strict=True))
         ]
-        return "\n".join([*lines, f"{len(lines)} tensors"])
+        return "\n".join([*lines, f"{len(lines)} tensors", f"Python values: {self.signature.python_values()}"])
 
 
 def take_call(args: Sequence[Any], kwargs: Mapping[str, Any], inputs: str, world: World) -> Call:
@@ -74,8 +73,9 @@ def take_call(args: Sequence[Any], kwargs: Mapping[str, Any], inputs: str, world
         mine = isinstance(value, _PartSpec)
         values.append(next(rows).tensor if mine else value)
         layouts.append((S(0),) if mine else (B,))
-    batch = reduce(operator.xor, (part.fingerprint for part in parts), 0)
-    return Call(signature, values, tuple(layouts), batch & ((1 << 60) - 1))
+    # In order, and not as a sum: equal tensors, as the input and the target of an autoencoder, must not cancel.
+    batch = number_of(repr([part.fingerprint for part in parts]))
+    return Call(signature, values, tuple(layouts), batch)
 
 
 class _PartSpec(tf.TensorSpec):

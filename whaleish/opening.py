@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,13 +10,9 @@ import tensorflow as tf
 
 from whaleish import tf_private
 from whaleish.agreement import DisagreementError, agree
+from whaleish.numbers import number_of
 from whaleish.rewrite.check import BATCHES_DIFFER, STEPS_DIFFER, check_function
 from whaleish.world import World
-
-
-def number_of(text: str) -> int:
-    """A number below 2**56 that stands for a text."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
 
 
 def open_first_call(world: World, step: str, arguments: str) -> None:
@@ -55,6 +50,10 @@ def explained(world: World, step: str, arguments: Callable[[], str]) -> Iterator
                 "for shuffling; or wrap the dataset in wh.distribute_dataset; or, if each rank passes its own part of "
                 "the batch, say wh.function(inputs='local')"
             ) from None
+        _fail(world, step, error)
+        raise
+    except tf.errors.OpError as error:
+        _fail(world, step, error)
         raise
 
 
@@ -63,3 +62,29 @@ def _check(world: World) -> str:
     name = "__whaleish_check"
     tf_private.register_function(check_function(name, world.size, world.rank, world.devices[0]).function_def)
     return name
+
+
+_failed: list[str] = []  # what failed on this rank, and left the others in the middle of a step
+
+
+def _fail(world: World, step: str, error: BaseException) -> None:
+    if world.distributed and world.size > 1:
+        _failed.append(f"{step!r}: {type(error).__name__}: {str(error).splitlines()[0]}")
+
+
+def refuse_after_failure(world: World) -> None:
+    """Where a step failed on this rank before, goes on if it did on all of them; else they may still wait in that step.
+
+    Raises:
+      RuntimeError: not all ranks failed and came here, within seconds.
+    """
+    if not _failed:
+        return
+    try:
+        agree("the failed steps before this one", f"{len(_failed)}")
+    except DisagreementError as error:
+        raise RuntimeError(
+            f"rank {world.rank} failed in an earlier step ({_failed[0]}), and the other ranks did not, or still wait "
+            "for it there: no step can be run any more. Let the error end the program, on this rank and so on all"
+        ) from error
+    _failed.clear()

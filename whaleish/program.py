@@ -12,7 +12,7 @@ from whaleish import tf_private
 from whaleish.boxing.horovod import HorovodBoxer
 from whaleish.boxing.local import LocalBoxer
 from whaleish.capture import Capture
-from whaleish.opening import number_of
+from whaleish.numbers import number_of
 from whaleish.planner import Plan
 from whaleish.report.shares import Share, shares
 from whaleish.rewrite.check import write_check

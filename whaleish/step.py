@@ -21,7 +21,7 @@ from whaleish.capture.seeds import seed, unseeded
 from whaleish.cluster import Cluster
 from whaleish.graph import LogicalGraph
 from whaleish.meeting import share
-from whaleish.opening import explained, open_first_call
+from whaleish.opening import explained, open_first_call, refuse_after_failure
 from whaleish.planner import Plan, PlanError, make_plan
 from whaleish.program import Program
 from whaleish.report.explain import explain
@@ -47,7 +47,7 @@ class Function:
         self._fn, self._plan, self._inputs = fn, plan, inputs
         self._programs: dict[Any, Program] = {}
         self._bound: dict[int, tuple[weakref.ref[Any], Function]] = {}  # by id: instances need not be hashable
-        self._equal: set[int] = set()  # variables whose values the ranks have compared
+        self._equal: dict[int, weakref.ref[Any]] = {}  # variables whose values the ranks have compared, by id
         self.__name__ = type(fn).__name__  # of what has no name itself, a model for instance
         functools.update_wrapper(self, fn, updated=())
 
@@ -56,6 +56,7 @@ class Function:
             return self._fn(*args, **kwargs)  # called by a step that is being captured: a part of that step
         here = world()
         _refuse_context(self.__name__)
+        refuse_after_failure(here)
         install()  # clear_session() of Keras takes the variable creator away
         call = take_call(args, kwargs, self._inputs, here)
         program = self._program(call)
@@ -111,9 +112,9 @@ class Function:
             agree(f"what the step {self.__name__!r} does", "\n".join([*describe(captured.graph), str(plan.nameless())]))
             if unseeded(captured.graph):
                 seed(captured.graph, int.from_bytes(share(f"whaleish_seed_{next(_serial)}", os.urandom(7))[0], "big"))
-            new = [v for v in captured.variables if id(v) not in self._equal]
+            new = [v for v in captured.variables if (kept := self._equal.get(id(v))) is None or kept() is not v]
             differing = broadcast_from_chief(new)
-            self._equal.update(map(id, new))
+            self._equal.update((id(v), weakref.ref(v)) for v in new)
             if differing:
                 _log.warning("%d variables differed between ranks and now have rank 0's values", len(differing))
         return Program(captured, plan, here)

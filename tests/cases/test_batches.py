@@ -86,3 +86,24 @@ def test_parts_that_do_not_fit(ranks) -> None:
     for message in ranks.run(uneven_rows, timeout=40):
         assert "inputs='local': the ranks passed [2, 4] rows" in message
         assert "inputs='global'" in message
+
+
+def shuffled_apart() -> str:
+    """Each rank shuffles in its own way, and the same tensor is input and target."""
+    data = tf.data.Dataset.range(16).map(lambda n: tf.fill([3], tf.cast(n, tf.float32)))
+    data = data.shuffle(16, seed=wh.rank() + 1).map(lambda x: (x, x)).batch(8)
+
+    @wh.function
+    def step(x, y):
+        return tf.reduce_mean(x * y)
+
+    try:
+        for batch in wh.distribute_dataset(data):
+            step(*batch)
+    except wh.DisagreementError as error:
+        return str(error)
+    return ""
+
+
+def test_ranks_that_read_other_batches_are_found_when_tensors_are_equal(ranks) -> None:
+    assert all("passed different batches" in message for message in ranks.run(shuffled_apart))

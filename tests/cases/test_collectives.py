@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 import whaleish as wh
+from tests.cluster.harness import run_script
 from whaleish.boxing.horovod import HorovodBoxer
 from whaleish.mesh import Axis, Mesh
 from whaleish.sbp import B, P, S
@@ -174,3 +175,60 @@ def steps_in_turn() -> list[float]:
 
 def test_steps_called_in_turn_by_late_ranks(ranks) -> None:
     assert ranks.run(steps_in_turn, timeout=40) == [[0.0, 2.0, 6.0, 4.0, 24.0, 8.0, 72.0, 14.0]] * 2
+
+
+def extremes_of_nan() -> list[bool]:
+    """A NaN that one rank holds is the maximum, and the minimum, as on one device."""
+    found = []
+    for row in (0, 7):  # the first rank's, the last rank's
+        x = np.arange(16.0).reshape(8, 2)
+        x[row, 1] = np.nan
+
+        @wh.function
+        def step(x):
+            with wh.replica():
+                return tf.reduce_max(x), tf.reduce_min(x), tf.reduce_max(x, 0), tf.reduce_min(x, 0)
+
+        for ours, theirs in zip(step(tf.constant(x)), (x.max(), x.min(), x.max(0), x.min(0)), strict=True):
+            found.append(bool(np.array_equal(ours.numpy(), theirs, equal_nan=True)))
+    return found
+
+
+def test_a_nan_survives_extremes(ranks) -> None:
+    assert ranks.run(extremes_of_nan) == [[True] * 8] * 2
+
+
+LONE_FAILURE = """
+import time
+
+import tensorflow as tf
+import whaleish as wh
+
+wh.init()
+
+
+@wh.function
+def step(x):
+    return tf.reduce_sum(tf.debugging.check_numerics(x, "not finite"))
+
+
+good = tf.ones([4])
+step(good)
+bad = tf.constant([1.0, 1.0, 1.0, float("nan")])  # in the half of the last rank
+try:
+    step(bad)
+except tf.errors.InvalidArgumentError:
+    print("caught")
+step(good)
+print("went on")
+"""
+
+
+def test_a_failure_of_one_rank_that_is_caught_ends_the_job() -> None:
+    """The other rank waits in the failed step; the next call of the rank that failed must not wait as well."""
+    result = run_script(2, LONE_FAILURE, timeout=90)
+    assert not result.timed_out
+    assert result.status != 0
+    assert "went on" not in result.output
+    assert "no step can be run any more" in result.output
+    assert not result.survivors

@@ -115,6 +115,26 @@ class HorovodBoxer(Boxer):
         if dtype in _ADDED_AS:
             wide = self._add("Cast", [ref], DstT=_ADDED_AS[dtype])
             return self._add("Cast", [self._all_reduce(wide, source, shape, depth)], DstT=dtype)
+        if source.kind != "P" and dtype.startswith("float"):
+            return self._extreme(ref, source, shape, depth)
+        return self._grouped(ref, source, shape, depth)
+
+    def _extreme(self, ref: Ref, source: Sbp, shape: tuple[int, ...], depth: int) -> Ref:
+        """A maximum or minimum in which a NaN of any rank survives, as on one device; Horovod's loses it.
+
+        Whether there is one travels beside the values, in the same message.
+        """
+        dtype, device = self.writer.dtypes[ref], self.devices[0]
+        last, sign = (float("-inf"), 1.0) if source.kind == "Pmax" else (float("inf"), -1.0)
+        nan = self._add("IsNan", [ref])
+        clean = self._add("SelectV2", [nan, self.writer.const(last, dtype, device), ref])
+        flag = self._add("Mul", [self._add("Cast", [nan], DstT=dtype), self.writer.const(sign, dtype, device)])
+        whole, flags = (self._grouped(part, source, shape, depth) for part in (clean, flag))
+        anywhere = self._add("NotEqual", [flags, self.writer.const(0.0, dtype, device)])
+        return self._add("SelectV2", [anywhere, self.writer.const(float("nan"), dtype, device), whole])
+
+    def _grouped(self, ref: Ref, source: Sbp, shape: tuple[int, ...], depth: int) -> Ref:
+        dtype = self.writer.dtypes[ref]
         key = (dtype, _REDUCTIONS[source.kind], depth)
         group = self._groups.get(key)
         if group is None or group.nbytes >= GROUP_BYTES:

@@ -26,6 +26,12 @@ class Signature:
     _structure: Any
     _leaves: tuple[Any, ...]
 
+    def python_values(self) -> str:
+        """What the flat arguments besides tensors are; of objects, their type."""
+        plain = (type(None), bool, int, float, complex, str, bytes)
+        rest = [leaf for leaf in self._leaves if not isinstance(leaf, _Taken)]
+        return ", ".join(repr(leaf) if isinstance(leaf, plain) else type(leaf).__name__ for leaf in rest) or "none"
+
     def pack(self, tensors: Sequence[tf.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """(args, kwargs) with these tensors in the places of the flat tensor arguments."""
         rest = iter(tensors)
