@@ -28,6 +28,18 @@ class LocalPart:
     start: int
     fingerprint: int
 
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise self._not_a_tensor()
+
+    def __tf_tensor__(self, dtype: Any = None, name: Any = None) -> Any:
+        raise self._not_a_tensor()
+
+    def _not_a_tensor(self) -> TypeError:
+        return TypeError(
+            f"this is a process's own part ({self.tensor.shape[0]} rows) of a batch of shape {self.global_shape}, from "
+            "wh.distribute_dataset. Give it to a wh.function step, which knows that; its own rows are in `.tensor`"
+        )
+
 
 class DistributedDataset:
     """Iterates over a `tf.data.Dataset` of global batches, giving `LocalPart`s.

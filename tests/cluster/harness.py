@@ -8,6 +8,7 @@ import marshal
 import multiprocessing.connection
 import os
 import pathlib
+import re
 import secrets
 import signal
 import subprocess
@@ -144,7 +145,9 @@ class RankPool:
             time.sleep(1)
         if (dead or hung) and self._log is not None:
             lines.append("--- the end of the log of the ranks ---")
-            lines += self._log.read_text(errors="replace").splitlines()[-150:]
+            # mpirun tags each piece that was written, also within a line.
+            untagged = re.sub(r"(?m)(?<!^)\[\d+,\d+\]<std(?:err|out)>:", "", self._log.read_text(errors="replace"))
+            lines += untagged.splitlines()[-150:]
         return "\n".join(lines)
 
     def _start(self) -> None:

@@ -4,9 +4,15 @@ import keras
 import numpy as np
 import pytest
 
+from whaleish import world
 from whaleish.state import first
 
 SHAPE = (96, 64)
+
+
+@pytest.fixture(autouse=True)
+def _devices():
+    world.init(virtual_devices=4)  # whatever ran before may have cleared Keras's session
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ stands for those arguments, before it compiles.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from whaleish.boxing.horovod import HorovodBoxer
 from whaleish.mesh import Axis, Mesh
@@ -81,7 +82,7 @@ _BITS = {"float32": "int32", "float64": "int64", "float16": "int16", "bfloat16":
 
 
 def _hash(writer: FunctionWriter, ref: Ref, shape: tuple[int, ...], device: str) -> Ref | None:
-    """Sums of bits within each row, weighted by row number, so that a batch in another order differs too."""
+    """Sums of bits, weighted by row and by place in the row, so that what is in another order differs too."""
     dtype = writer.dtypes[ref]
     if dtype == "string":
         (ref,) = writer.add("StringToHashBucketFast", [ref], device=device, num_buckets=1 << 40)
@@ -91,9 +92,16 @@ def _hash(writer: FunctionWriter, ref: Ref, shape: tuple[int, ...], device: str)
         return None
     if writer.dtypes[ref] not in ("int32", "int64"):
         (ref,) = writer.add("Cast", [ref], device=device, DstT="int32")
-    inner = writer.const(list(range(1, len(shape))), "int32", device)
-    (rows,) = writer.add("Sum", [ref, inner], device=device, keep_dims=False)
+    # Weighted by the place in the row too: a flipped image, or tokens in another order, have the same bits.
+    kind, count = writer.dtypes[ref], prod(shape[1:])
+    start, limit, step = (writer.const(number, kind, device) for number in (1, 2 * count + 1, 2))
+    (places,) = writer.add("Range", [start, limit, step], device=device, Tidx=kind)
+    (places,) = writer.add("Reshape", [places, writer.const([count, 1], "int32", device)], device=device)
+    rows_and_places = writer.const([shape[0] if shape else 1, count], "int32", device)
+    (flat,) = writer.add("Reshape", [ref, rows_and_places], device=device)
+    (rows,) = writer.add("MatMul", [flat, places], device=device)
     (rows,) = writer.add("Cast", [rows], device=device, DstT="int64")
+    (rows,) = writer.add("Reshape", [rows, writer.const(shape[:1], "int32", device)], device=device)
     if shape:
         weights = writer.const([2 * row + 1 for row in range(shape[0])], "int64", device)
         (rows,) = writer.add("Mul", [rows, weights], device=device)
