@@ -40,8 +40,6 @@ class Program:
         self._variable_of = {v.handle: obj for v, obj in zip(capture.graph.variables, capture.variables, strict=True)}
         self._layouts = [layout for _, layout in plan.variables]
         self.name = f"__whaleish_step_{next(_serial)}"
-        for function in capture.library.function:
-            tf_private.register_function(function)
         tf_private.register_function(self.emitted.function_def(self.name))
         self._sources = self._argument_sources()
 

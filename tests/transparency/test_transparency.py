@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import whaleish as wh
 from tests.products import pairwise
 from tests.transparency.compare import Outcome, compare
-from whaleish import world
 
 SCOPES = ["replica", "split", "replica-then-split"]
 SMALL = ["mlp", "cnn", "transformer", "classifier"]
@@ -29,29 +27,19 @@ def check(outcome: Outcome, size: int, model: str, scopes: str, batch: int, tole
             assert (batch, 1000) not in outcome.shapes, "the logits are whole on a device"
 
 
-@pytest.fixture
-def devices(request: pytest.FixtureRequest):
-    """The world of so many of the four virtual devices."""
-    world._reset()
-    wh.init(devices=request.param)
-    yield request.param
-    world._reset()
-    wh.init(virtual_devices=4)
-
-
 @pytest.mark.parametrize(
     *pairwise(
         model=SMALL,
-        devices=[1, 2, 3, 4],
+        world_of=[1, 2, 3, 4],
         scopes=SCOPES,
         optimizer=["sgd", "adamw"],
         clip=[False, True],
         batch=[12, 10],
     ),
-    indirect=["devices"],
+    indirect=["world_of"],
 )
-def test_in_one_process(model: str, devices: int, scopes: str, optimizer: str, clip: bool, batch: int) -> None:
-    check(compare(model, scopes, optimizer, clip, batch), devices, model, scopes, batch)
+def test_in_one_process(model: str, world_of: int, scopes: str, optimizer: str, clip: bool, batch: int) -> None:
+    check(compare(model, scopes, optimizer, clip, batch), world_of, model, scopes, batch)
 
 
 @pytest.mark.ranks
@@ -79,16 +67,16 @@ def _on_rank(model: str, scopes: str, optimizer: str, clip: bool, batch: int) ->
     return compare(model, scopes, optimizer, clip, batch)
 
 
-@pytest.mark.parametrize("devices", [2, 4], indirect=True)
+@pytest.mark.parametrize("world_of", [2, 4], indirect=True)
 @pytest.mark.parametrize("scopes", SCOPES)
-def test_in_float32(devices: int, scopes: str) -> None:
-    check(compare("mlp", scopes, "sgd", False, 12, "float32"), devices, "mlp", scopes, 12, tolerance=1e-5)
+def test_in_float32(world_of: int, scopes: str) -> None:
+    check(compare("mlp", scopes, "sgd", False, 12, "float32"), world_of, "mlp", scopes, 12, tolerance=1e-5)
 
 
-@pytest.mark.parametrize("devices", [2], indirect=True)
-def test_resnet50(devices: int) -> None:
+@pytest.mark.parametrize("world_of", [2], indirect=True)
+def test_resnet50(world_of: int) -> None:
     outcome = compare("resnet50", "replica-then-split", "sgd", False, 6)
-    check(outcome, devices, "resnet50", "replica-then-split", 6)
+    check(outcome, world_of, "resnet50", "replica-then-split", 6)
 
 
 @pytest.mark.ranks

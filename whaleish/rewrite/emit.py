@@ -62,7 +62,6 @@ class Emitter:
         self.boxer: Boxer
         self._held: dict[tuple[int, Layout], list[Ref]] = {}
         self._nodes: list[list[list[str]]] = []
-        self._depths = [0] * len(graph.tensors)
         self._op_depths = [0] * len(graph.ops)
         self._layouts = {
             v.handle: layout for v, (_, layout) in zip(graph.variables, plan.variables, strict=True)
@@ -129,18 +128,16 @@ class Emitter:
             results, nodes = results * len(self.parts), nodes * len(self.parts)
         self._nodes.append(nodes)
         depths = [self._depth(t, layout) for t, layout in zip(op.inputs, choice.inputs, strict=True)]
-        depth = max([*depths, *(self._op_depths[c] for c in op.controls)], default=0)
-        self._op_depths[index] = depth
+        self._op_depths[index] = max([*depths, *(self._op_depths[c] for c in op.controls)], default=0)
         for slot, (tensor, layout) in enumerate(zip(op.outputs, choice.outputs, strict=True)):
             self._held[tensor, layout] = [made[slot] for made in results]
-            self._depths[tensor] = depth
 
     def _controls(self, ops: Sequence[int], places: Sequence[int]) -> list[str]:
         return [name for index in ops for k in places for name in self._nodes[index][k]]
 
     def _depth(self, tensor: int, layout: Layout) -> int:
         """Collectives that a tensor in a layout depends on: the longest chain of them."""
-        depth, move = self._depths[tensor], self.moves.get((tensor, layout))
+        depth, move = self._op_depths[self.graph.tensors[tensor].producer], self.moves.get((tensor, layout))
         while move is not None:
             depth += move.nbytes > 0
             move = self.moves.get((tensor, move.source))
