@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from whaleish.capture import Signature, take_apart
 from whaleish.dataset import LocalPart
-from whaleish.meeting import gather_rows
+from whaleish.meeting import DisagreementError, all_gather
 from whaleish.mesh import Axis
 from whaleish.numbers import number_of
 from whaleish.sbp import B, Layout, S
@@ -91,10 +91,20 @@ def _as_parts(args: Sequence[Any], kwargs: Mapping[str, Any], world: World) -> A
     structure = (tuple(args), dict(kwargs))
     leaves = [tf.convert_to_tensor(leaf) if _has_rows(leaf) else leaf for leaf in tf.nest.flatten(structure)]
     mine = [leaf.shape[0] for leaf in leaves if _has_rows(leaf)]
-    counts = gather_rows("whaleish_rows", np.asarray(mine, np.int64)).reshape(world.size, -1)
-    columns = iter(counts.T.tolist())
-    marked = [_mark(leaf, next(columns), world) if _has_rows(leaf) else leaf for leaf in leaves]
+    columns = zip(*_rows_of_ranks(mine), strict=True)
+    marked = [_mark(leaf, list(next(columns)), world) if _has_rows(leaf) else leaf for leaf in leaves]
     return tf.nest.pack_sequence_as(structure, marked)
+
+
+def _rows_of_ranks(mine: list[int]) -> list[list[int]]:
+    """For each rank, how many rows each of its arrays has. What is sent begins with how many numbers follow."""
+    sent = iter(all_gather("whaleish_rows", tf.constant([len(mine), *mine], tf.int64)).numpy().tolist())
+    counts = [list(itertools.islice(sent, length)) for length in sent]
+    if len({len(rows) for rows in counts}) > 1:
+        raise DisagreementError(
+            f"inputs='local': the ranks passed {[len(rows) for rows in counts]} arrays; all must pass the same ones"
+        )
+    return counts
 
 
 def _has_rows(leaf: Any) -> bool:

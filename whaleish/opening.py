@@ -11,8 +11,12 @@ import tensorflow as tf
 from whaleish import tf_private
 from whaleish.agreement import DisagreementError, agree
 from whaleish.numbers import number_of
-from whaleish.rewrite.check import BATCHES_DIFFER, STEPS_DIFFER, check_function
+from whaleish.rewrite.check import ASSIGNED_DIFFER, BATCHES_DIFFER, STEPS_DIFFER, check_function
 from whaleish.world import World
+
+
+class AssignedDifferError(DisagreementError):
+    """The program assigned to a step's variables, not equally on all ranks; the step has not begun on any."""
 
 
 def open_first_call(world: World, step: str, arguments: str) -> None:
@@ -42,6 +46,10 @@ def explained(world: World, step: str, arguments: Callable[[], str]) -> Iterator
             raise DisagreementError(
                 f"ranks run different programs of the step {step!r}, with equal arguments: one of them has compiled "
                 "it anew, because its variables or its plan changed. All ranks must run the same code"
+            ) from None
+        if ASSIGNED_DIFFER in str(error):
+            raise AssignedDifferError(
+                f"variables of the step {step!r} were assigned differently on the ranks"
             ) from None
         if BATCHES_DIFFER in str(error):
             raise DisagreementError(

@@ -18,7 +18,7 @@ from whaleish.report.shares import Share, shares
 from whaleish.rewrite.check import write_check
 from whaleish.rewrite.emit import Emitted, Emitter
 from whaleish.rewrite.expand import expand
-from whaleish.state import lay_out, moves, settle_all, storage
+from whaleish.state import assigned_number, forget_assigned, lay_out, moves, settle_all, storage
 from whaleish.world import World
 from whaleish.writer import FunctionWriter, Ref
 
@@ -60,8 +60,10 @@ class Program:
         values = [*map(tf.convert_to_tensor, arguments), *self.capture.captured, *self.capture.resources]
         inputs = [values[source] if isinstance(source, int) else source for source in self._sources]
         if self.world.distributed:
-            inputs += [tf.constant(0, tf.int32), tf.constant(batch, tf.int64)]
+            assigned = assigned_number(self.capture.variables)
+            inputs += [tf.constant(0, tf.int32), tf.constant(batch, tf.int64), tf.constant(assigned, tf.int64)]
         flat = tf_private.call_function(self.name, inputs, len(self.emitted.outputs))
+        forget_assigned(self.capture.variables)
         return self.capture.pack(flat)
 
     def shares(self) -> list[Share]:
@@ -90,7 +92,8 @@ class Program:
 def emit(capture: Capture, plan: Plan, world: World) -> Emitted:
     """Writes the function of this process. Pure: nothing is registered or laid out.
 
-    Over several processes it has two more arguments: an int32 that is always 0, and the hash of the batch.
+    Over several processes it has three more arguments: an int32 that is always 0, the hash of the batch, and the number
+    that stands for what the program assigned to variables.
     """
     graph, expanded = expand(capture.graph, plan)
     if not world.distributed:
@@ -101,11 +104,12 @@ def emit(capture: Capture, plan: Plan, world: World) -> Emitted:
 
     def make_boxer(writer: FunctionWriter, arguments: Mapping[int, Ref]) -> HorovodBoxer:
         guard, batch = writer.argument("guard", "int32", ()), writer.argument("batch", "int64", ())
+        assigned = writer.argument("assigned", "int64", ())
         boxer = HorovodBoxer(writer, plan.mesh, part, device, f"wh{identity:014x}", guard)
         given = capture.graph.inputs[: capture.arguments]
         whole = [t for t, layout in zip(given, plan.inputs, strict=False) if layout[0].is_broadcast]
         compared = [(arguments[t], graph.tensors[t].shape or ()) for t in whole]
-        boxer.gate = write_check(boxer, writer.const(identity, "int64", device), batch, compared)
+        boxer.gate = write_check(boxer, writer.const(identity, "int64", device), assigned, batch, compared)
         return boxer
 
     return Emitter(graph, expanded, [part], [device]).run(make_boxer)

@@ -21,13 +21,13 @@ from whaleish.capture.seeds import seed, unseeded
 from whaleish.cluster import Cluster
 from whaleish.graph import LogicalGraph
 from whaleish.meeting import share
-from whaleish.opening import explained, open_first_call, refuse_after_failure
+from whaleish.opening import AssignedDifferError, explained, open_first_call, refuse_after_failure
 from whaleish.planner import Plan, PlanError, make_plan
 from whaleish.program import Program
 from whaleish.report.explain import explain
 from whaleish.rewrite.expand import expand
 from whaleish.sbp import B, Layout, format_layout
-from whaleish.state import broadcast_from_chief, install, storage
+from whaleish.state import assigned, assigned_text, broadcast_from_chief, install, storage
 from whaleish.world import world
 
 _log = logging.getLogger("whaleish")
@@ -60,6 +60,11 @@ class Function:
         install()  # clear_session() of Keras takes the variable creator away
         call = take_call(args, kwargs, self._inputs, here)
         program = self._program(call)
+        try:
+            with explained(here, self.__name__, call.text):
+                return program(call.values, call.batch)
+        except AssignedDifferError:  # found before the step began
+            self._equalise(program.capture)
         with explained(here, self.__name__, call.text):
             return program(call.values, call.batch)
 
@@ -113,11 +118,15 @@ class Function:
             if unseeded(captured.graph):
                 seed(captured.graph, int.from_bytes(share(f"whaleish_seed_{next(_serial)}", os.urandom(7))[0], "big"))
             new = [v for v in captured.variables if (kept := self._equal.get(id(v))) is None or kept() is not v]
-            differing = broadcast_from_chief(new)
+            _warn_of(broadcast_from_chief(new))
             self._equal.update((id(v), weakref.ref(v)) for v in new)
-            if differing:
-                _log.warning("%d variables differed between ranks and now have rank 0's values", len(differing))
         return Program(captured, plan, here)
+
+    def _equalise(self, capture: Capture) -> None:
+        """Where the ranks assigned equally often to the same variables, all get what rank 0 assigned."""
+        text = assigned_text(capture.variables, [variable.name for variable in capture.graph.variables])
+        agree(f"what the program assigned to variables before this call of the step {self.__name__!r}", text)
+        _warn_of(broadcast_from_chief(variable for _, variable in assigned(capture.variables)))
 
     def _capture(self, call: Call) -> Capture:
         _tracing.active = True
@@ -139,6 +148,11 @@ class Function:
             inputs=arrivals,
             variables={v.name: stored.layout for v, stored in stored if not stored.whole},
         )
+
+
+def _warn_of(differing: list[str]) -> None:
+    if differing:
+        _log.warning("%d variables differed between ranks and now have rank 0's values", len(differing))
 
 
 def _fitting(plan: Plan, graph: LogicalGraph, arrivals: tuple[Layout, ...], name: str) -> Plan:

@@ -88,6 +88,20 @@ def test_parts_that_do_not_fit(ranks) -> None:
         assert "inputs='global'" in message
 
 
+def other_arrays() -> str:
+    step = wh.function(lambda *arrays: tf.reduce_sum(arrays[0]), inputs="local")
+    try:
+        step(*[tf.ones([4, 2])] * (1 + 2 * wh.rank()))
+    except wh.DisagreementError as error:
+        return str(error)
+    return ""
+
+
+def test_parts_of_other_batches(ranks) -> None:
+    for message in ranks.run(other_arrays, timeout=40):
+        assert "the ranks passed [1, 3] arrays" in message
+
+
 def shuffled_apart() -> str:
     """Each rank shuffles in its own way, and the same tensor is input and target."""
     data = tf.data.Dataset.range(16).map(lambda n: tf.fill([3], tf.cast(n, tf.float32)))

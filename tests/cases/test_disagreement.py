@@ -151,6 +151,28 @@ def test_batches_that_differ_under_global_inputs(ranks) -> None:
         assert good[1] == ""
 
 
+def refused() -> list[float]:
+    """A refused step has no effect, be it one that needs no other rank: a counter, a part of a weight."""
+    count, w = tf.Variable(0.0), tf.Variable(tf.ones([4, 8]))
+
+    @wh.function
+    def step(x):
+        with wh.split():
+            y = tf.matmul(x, w)
+        count.assign_add(1.0)
+        w.assign_add(tf.ones([4, 8]))
+        return tf.reduce_sum(y)
+
+    step(tf.ones([6, 4]))
+    found = [attempt(lambda: step(tf.fill([6, 4], float(1 + wh.rank()))))]
+    assert "different batches" in found[0][1]
+    return [float(count), float(wh.gather(w)[0, 0])]
+
+
+def test_a_refused_step_changes_nothing(ranks) -> None:
+    assert ranks.run(refused, timeout=45) == [[1.0, 2.0]] * 2
+
+
 def test_the_launcher_ends_with_an_error() -> None:
     done = run_script(
         2,

@@ -16,11 +16,13 @@ class Boxer(ABC):
     Attributes:
       parts: the part numbers that this process holds, in order; every list of refs has one entry for each.
       devices: TensorFlow's names of their devices.
+      gate: nodes that must have run before the step does anything that others notice: a collective, an assignment.
     """
 
     def __init__(self, writer: FunctionWriter, mesh: Mesh, parts: Sequence[int], devices: Sequence[str]) -> None:
         self.writer, self.mesh = writer, mesh
         self.parts, self.devices = tuple(parts), tuple(devices)
+        self.gate: list[str] = []
 
     def box(self, refs: list[Ref], source: Layout, target: Layout, shape: tuple[int, ...], depth: int) -> list[Ref]:
         """The tensor in another layout.

@@ -47,15 +47,11 @@ class HorovodBoxer(Boxer):
     Args:
       prefix: begins the names by which ranks match their collectives; it identifies the plan.
       guard: an int32 scalar argument that is always 0, mixed into the inputs of collectives so that none is constant.
-
-    Attributes:
-      gate: nodes that must have run before any collective starts.
     """
 
     def __init__(self, writer: FunctionWriter, mesh: Mesh, part: int, device: str, prefix: str, guard: Ref) -> None:
         super().__init__(writer, mesh, [part], [device])
         self.prefix, self.guard = prefix, guard
-        self.gate: list[str] = []
         self.ran: list[str] = []
         self._by_rank = sorted(range(mesh.size), key=lambda k: mesh.devices[k])  # parts in the order of their ranks
         self._groups: dict[tuple[str, int, int], _Group] = {}

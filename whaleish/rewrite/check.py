@@ -1,4 +1,5 @@
-"""The check that opens every call of a step over Horovod: do all ranks run the same program, on the same batch?
+"""The check that opens every call of a step over Horovod: do all ranks run the same program, from the same
+variables, on the same batch?
 
 Each rank contributes (x, -x) for each number x that must agree. The elementwise maximum over the ranks is (max, -min),
 so any two ranks that differ show on every rank. It is one small collective, which the step's others wait for: after a
@@ -20,28 +21,31 @@ from whaleish.writer import FunctionWriter, Ref
 NAME = "whaleish_check"
 STEPS_DIFFER = "whaleish: ranks run different steps"
 BATCHES_DIFFER = "whaleish: ranks were given different batches"
+ASSIGNED_DIFFER = "whaleish: ranks assigned differently to variables"
 
 Inputs = Sequence[tuple[Ref, tuple[int, ...]]]
 
 
-def write_check(boxer: HorovodBoxer, identity: Ref, batch: Ref, inputs: Inputs) -> list[str]:
+def write_check(boxer: HorovodBoxer, identity: Ref, assigned: Ref, batch: Ref, inputs: Inputs) -> list[str]:
     """Writes the check; returns the nodes that must have run before any other collective.
 
     Args:
       identity: an int64 scalar that stands for what is about to run; below 2**62 in size.
+      assigned: the same for what the program assigned to the step's variables since the last step.
       batch: an int64 scalar, a hash of the parts of the batch that are not in `inputs`.
       inputs: arguments, with their shapes, that must be equal on all ranks.
     """
     writer, device = boxer.writer, boxer.devices[0]
-    numbers = [identity, _hash_all(writer, batch, inputs, device)]
+    numbers = [identity, assigned, _hash_all(writer, batch, inputs, device)]
     (both,) = writer.add("Pack", numbers, device=device, axis=0)
     (negative,) = writer.add("Neg", [both], device=device)
     axis = writer.const(0, "int32", device)
     (sent,) = writer.add("ConcatV2", [both, negative, axis], device=device)
-    most = boxer.all_max(sent, (4,), NAME)
+    most = boxer.all_max(sent, (2 * len(numbers),), NAME)
     nodes: list[str] = []
-    for number, (own, message) in enumerate(zip(numbers, (STEPS_DIFFER, BATCHES_DIFFER), strict=True)):
-        high, low = (_element(writer, most, place, device) for place in (number, number + 2))
+    messages = (STEPS_DIFFER, ASSIGNED_DIFFER, BATCHES_DIFFER)
+    for number, (own, message) in enumerate(zip(numbers, messages, strict=True)):
+        high, low = (_element(writer, most, place, device) for place in (number, number + len(numbers)))
         (lowest,) = writer.add("Neg", [low], device=device)
         (equal,) = writer.add("Equal", [high, lowest], device=device)
         text = writer.const(message.encode(), "string", device)
@@ -56,7 +60,8 @@ def check_function(name: str, size: int, rank: int, device: str) -> FunctionWrit
     writer = FunctionWriter()
     identity, guard = writer.argument("identity", "int64", ()), writer.argument("guard", "int32", ())
     boxer = HorovodBoxer(writer, Mesh((Axis("d", size),)), rank, device, "opening", guard)
-    nodes = write_check(boxer, identity, writer.const(0, "int64", device), [])
+    zero = writer.const(0, "int64", device)
+    nodes = write_check(boxer, identity, zero, zero, [])
     writer.finish(name, [], [*nodes, *boxer.finish()])
     return writer
 

@@ -62,6 +62,7 @@ class Emitter:
         self.boxer: Boxer
         self._held: dict[tuple[int, Layout], list[Ref]] = {}
         self._nodes: list[list[list[str]]] = []
+        self._effects = frozenset(graph.effects)
         self._op_depths = [0] * len(graph.ops)
         self._layouts = {
             v.handle: layout for v, (_, layout) in zip(graph.variables, plan.variables, strict=True)
@@ -107,6 +108,7 @@ class Emitter:
         view, rule = op_view(self.graph, index), registry.get(op.type)
         # Ops that a pass made may have no kernel under their type: their rule writes them, whole or not.
         lower = None if rule is None or (whole and op.payload is not None) else rule.lower
+        gate = self.boxer.gate if index in self._effects else []
         results: list[list[Ref]] = []
         nodes: list[list[str]] = []
         for k in range(count):
@@ -120,7 +122,7 @@ class Emitter:
                 self.parts[k],
                 self.devices[k],
                 refs,
-                self._controls(op.controls, range(len(self.parts)) if whole else [k]),
+                [*gate, *self._controls(op.controls, range(len(self.parts)) if whole else [k])],
             )
             results.append(lower(lowering) if lower else lowering.same())
             nodes.append(lowering.nodes)

@@ -1,5 +1,6 @@
 """Variables in their layout: where their parts live, how they are read and written, what ranks must agree on."""
 
+from whaleish.state.assigned import assigned, assigned_number, assigned_text, forget_assigned
 from whaleish.state.creator import install, uninstall
 from whaleish.state.ranks import broadcast_from_chief, gather
 from whaleish.state.storage import Storage, lay_out, moves, settle_all, storage
@@ -8,7 +9,11 @@ from whaleish.state.variable import LaidOutVariable
 __all__ = [
     "LaidOutVariable",
     "Storage",
+    "assigned",
+    "assigned_number",
+    "assigned_text",
     "broadcast_from_chief",
+    "forget_assigned",
     "gather",
     "install",
     "lay_out",

@@ -14,6 +14,7 @@ from whaleish import world as world_
 from whaleish.agreement import digest
 from whaleish.meeting import AbsentError, DisagreementError, Meeting, all_gather, broadcast, gather_rows
 from whaleish.state import wire
+from whaleish.state.assigned import forget_assigned
 from whaleish.state.parts import Parts, merge, owners
 
 READ_TIMEOUT = 9.0
@@ -146,6 +147,7 @@ def broadcast_from_chief(variables: Iterable[tf.Variable]) -> list[str]:
         differ = [v for v, same in zip(whole, (rows == rows[0]).all(axis=(0, 2)), strict=True) if not same]
         for index, group in enumerate(_fused(differ)):
             _broadcast(group, f"{meeting.name}.{index}")
+        forget_assigned(whole)
         return [v.name for v in differ]
 
     return meeting.attend(GATHER_TIMEOUT, equalise)

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from whaleish.state import functions, tf_private
+from whaleish.state.assigned import Assignments, note, note_value
 from whaleish.state.parts import Parts
 from whaleish.state.tf_private import ResourceVariable
 
@@ -34,6 +35,7 @@ class LaidOutVariable(ResourceVariable):
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         self._resource: tf_private.Resource | None = None
         self._parts: Parts | None = None
+        self.assignments = Assignments()
         super().__init__(*arguments, **keywords)
         self._exchange: Exchange | None = None
         self._lent_for_writing = False
@@ -132,7 +134,7 @@ class LaidOutVariable(ResourceVariable):
         if id(self) in LENT:
             with tf.init_scope():
                 if self._lent_for_writing:
-                    self._parts.write(self._resource.read())
+                    self._write_parts(self._resource.read())
                 self._free_whole()
 
     def _refuse_raw_write(self) -> None:
@@ -180,7 +182,7 @@ class LaidOutVariable(ResourceVariable):
         whole = tf.convert_to_tensor(value, dtype=self.dtype)
         self._check_shape(whole, "assign")
         self._drop_loan()
-        self._parts.write(whole)
+        self._write_parts(whole)
         return self if read_value else None
 
     def assign_add(self, delta: Any, use_locking: Any = None, name: str | None = None, read_value: bool = True) -> Any:
@@ -190,15 +192,22 @@ class LaidOutVariable(ResourceVariable):
         self._check_shape(delta, "assign_add")
         self.settle()
         if self._parts.additive:
+            if self._exchange is not None:
+                note_value(self, delta)
             self._parts.add(delta)
         else:
-            self._parts.write(self.logical_value() + delta)
+            self._write_parts(self.logical_value() + delta)
         return self if read_value else None
 
     def assign_sub(self, delta: Any, use_locking: Any = None, name: str | None = None, read_value: bool = True) -> Any:
         if not self._eager_in_parts():
             return super().assign_sub(delta, use_locking, name, read_value)
         return self.assign_add(tf.negative(tf.convert_to_tensor(delta, dtype=self.dtype)), read_value=read_value)
+
+    def _write_parts(self, whole: tf.Tensor) -> None:
+        if self._exchange is not None:
+            note_value(self, whole)
+        self._parts.write(whole)
 
     def _check_shape(self, value: tf.Tensor, what: str) -> None:
         if not self.shape.is_compatible_with(value.shape):
@@ -267,6 +276,20 @@ def _through_the_whole(name: str) -> Callable:
     return method
 
 
+def _noted(method: Callable) -> Callable:
+    """The method, which tells that the program changed the variable."""
+
+    @functools.wraps(method)
+    def noting(self: LaidOutVariable, *arguments: Any, **keywords: Any) -> Any:
+        before = self.assignments.count
+        result = method(self, *arguments, **keywords)
+        if tf.executing_eagerly() and self.assignments.count == before:  # one noted method may use another
+            note(self)
+        return result
+
+    return noting
+
+
 for _name in (
     "batch_scatter_update",
     "count_up_to",
@@ -284,4 +307,6 @@ for _name in (
     "scatter_update",
     "_strided_slice_assign",
 ):
-    setattr(LaidOutVariable, _name, _through_the_whole(_name))
+    setattr(LaidOutVariable, _name, _noted(_through_the_whole(_name)))
+for _name in ("assign", "assign_add", "assign_sub", "_restore_from_tensors"):
+    setattr(LaidOutVariable, _name, _noted(getattr(LaidOutVariable, _name)))
