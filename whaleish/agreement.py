@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -22,13 +22,16 @@ def digest(data: bytes | np.ndarray) -> bytes:
     return hashlib.blake2b(view, digest_size=_DIGEST_BYTES).digest()
 
 
-def agree(what: str, payload: str, timeout: float = AGREE_TIMEOUT) -> None:
+def agree(
+    what: str, payload: str, timeout: float = AGREE_TIMEOUT, *, place_of: Callable[[int], str] = lambda line: ""
+) -> None:
     """Checks that all ranks have the same text; to be called by all ranks. Alone it does nothing.
 
     Args:
       what: names the thing in errors: "the plan of train_step".
       payload: the text to compare. Only a hash travels unless ranks differ.
       timeout: seconds to wait for the other ranks.
+      place_of: where a line of the payload (counted from 0) comes from in the user's code on this rank; "" if nowhere.
 
     Raises:
       DisagreementError: on every rank, with the ranks and the first line in which they differ; `AbsentError` if not
@@ -42,7 +45,7 @@ def agree(what: str, payload: str, timeout: float = AGREE_TIMEOUT) -> None:
     def compare(digests: list[bytes]) -> None:
         if len(set(digests)) > 1:
             texts = [blob.decode() for blob in share(f"{meeting.name}.text", text.encode())]
-            raise DisagreementError(_difference(texts))
+            raise DisagreementError(_difference(texts, place_of))
 
     meeting: Meeting[None] = Meeting.numbered("agree", digest(text.encode()))
     try:
@@ -55,7 +58,7 @@ def agree(what: str, payload: str, timeout: float = AGREE_TIMEOUT) -> None:
         ) from error
 
 
-def _difference(texts: Sequence[str]) -> str:
+def _difference(texts: Sequence[str], place_of: Callable[[int], str] = lambda line: "") -> str:
     """Says how the texts of the ranks differ, where the first one that does begins to."""
     lines = [text.split("\n") for text in texts]
     other = next(rank for rank, text in enumerate(texts) if text != texts[0])
@@ -68,6 +71,8 @@ def _difference(texts: Sequence[str]) -> str:
     heads = sorted({line[0] for line in lines})
     where = "what they do next" if place == 0 else f"{' / '.join(heads)}, at line {place}"
     values = "\n".join(f"  rank{'s' if len(ranks) > 1 else ''} {name_ranks(ranks)}: {v}" for v, ranks in groups.items())
+    if place and (source := place_of(place - 1)):
+        values += f"\nOn this rank that is {source}."
     return f"ranks differ in {where}:\n{values}\nAll ranks must run the same program, in the same order."
 
 

@@ -137,6 +137,13 @@ class LogicalGraph:
                 readers[tensor].append(index)
         return readers
 
+    def place(self, index: int) -> str:
+        """`Relu 'dense/Relu' at train.py:12`, of an op; "" where there is no op of that number."""
+        if index >= len(self.ops):
+            return ""
+        op, source = self.ops[index], self.source(index)
+        return f"{op.type} {op.name!r}" + (f" at {source}" if source else "")
+
     def variable_of(self) -> dict[int, Variable]:
         """Resource tensor -> variable."""
         return {variable.handle: variable for variable in self.variables}

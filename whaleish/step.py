@@ -114,7 +114,8 @@ class Function:
         captured = self._capture(call)
         plan = self._plan_of(captured, call)
         if here.distributed:
-            agree(f"what the step {self.__name__!r} does", "\n".join([*describe(captured.graph), str(plan.nameless())]))
+            does = "\n".join([*describe(captured.graph), str(plan.nameless())])
+            agree(f"what the step {self.__name__!r} does", does, place_of=captured.graph.place)
             if unseeded(captured.graph):
                 seed(captured.graph, int.from_bytes(share(f"whaleish_seed_{next(_serial)}", os.urandom(7))[0], "big"))
             new = [v for v in captured.variables if (kept := self._equal.get(id(v))) is None or kept() is not v]

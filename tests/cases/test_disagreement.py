@@ -86,7 +86,7 @@ CASES = {
     other_layer: ["what the step 'step' does", "rank 0:", "rank 1:", "4]", "6]"],
     one_more_layer: ["what the step 'step' does", "rank 0:", "rank 1:"],
     other_scope: ["what the step 'step' does", "rank 0:", "rank 1:", "replica", "split"],
-    side_effect: ["what the step 'step' does", "rank 0:", "rank 1:"],
+    side_effect: ["what the step 'step' does", "rank 0:", "rank 1:", "On this rank that is", "at test_disagreement.py:"],
     other_shape: ["the call of 'step'", "rank 0: argument 0: float32[6, 4]", "rank 1: argument 0: float32[8, 4]"],
     other_type: ["rank 0:", "float32[6, 4]", "rank 1:", "float64[6, 4]"],
     other_step: ["rank 0: the call of 'first'", "rank 1: the call of 'second'"],

@@ -9,7 +9,7 @@
     captured = capture_signature(step, signature)
 
     fingerprint(graph)                           # equal on every process that traced an equal step
-    first_difference(graph, describe(other))     # where not: the first line that differs, with our source line
+    describe(graph)                              # the lines behind it, to find where steps differ
     step = from_graph_def(graph_def, ["x"], {"loss": "loss:0"})
 
 Every op of the graph keeps its NodeDef as payload, except `Const` ops without one, which folding made: their value is
@@ -19,7 +19,7 @@ refer to are in `captured.library`, and registered with the runtime; their names
 has neither tensors nor attributes whose name starts with an underscore; `payload` has all.
 """
 
-from whaleish.capture.describe import describe, fingerprint, first_difference
+from whaleish.capture.describe import describe, fingerprint
 from whaleish.capture.signature import Signature, take_apart
 from whaleish.capture.steps import from_graph_def
 from whaleish.capture.trace import Capture, capture, capture_signature
@@ -31,7 +31,6 @@ __all__ = [
     "capture_signature",
     "describe",
     "fingerprint",
-    "first_difference",
     "from_graph_def",
     "take_apart",
 ]

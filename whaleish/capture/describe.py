@@ -35,17 +35,6 @@ def fingerprint(graph: LogicalGraph) -> str:
     return hashlib.sha256("\n".join(describe(graph)).encode()).hexdigest()[:32]
 
 
-def first_difference(ours: LogicalGraph, theirs: Sequence[str]) -> str:
-    """Where our graph first differs from another's description, with our name and source line of it; "" where equal."""
-    lines = describe(ours)
-    for number, line in enumerate(lines):
-        other = theirs[number] if number < len(theirs) else "nothing"
-        if line != other:
-            place = f" ({ours.ops[number].name}, {ours.source(number) or '?'})" if number < len(ours.ops) else ""
-            return f"line {number}{place}:\n  here:  {line}\n  there: {other}"
-    return f"line {len(lines)}:\n  here:  nothing\n  there: {theirs[len(lines)]}" if len(theirs) > len(lines) else ""
-
-
 def _line(graph: LogicalGraph, number: int, op: Op) -> str:
     outputs = ", ".join(_spec(graph.tensors[t].shape, graph.tensors[t].dtype) for t in op.outputs)
     attrs = " ".join(f"{name}={op.attrs[name]!r}" for name in sorted(op.attrs))

@@ -41,9 +41,8 @@ class LocalValues:
             return candidates
         fitted = [c for c in (self._with_local(c, local) for c in candidates) if c and self._reads_sums(index, c, held)]
         if not fitted:
-            place = f" at {source}" if (source := self.graph.source(index)) else ""
             raise PlanError(
-                f"wh.local_statistics(): {op.type} {op.name!r}{place} cannot be carried out on each part's own values. "
+                f"wh.local_statistics(): {self.graph.place(index)} cannot be carried out on each part's own values. "
                 "Take it out of the scope"
             )
         return fitted

@@ -213,12 +213,11 @@ class Search:
         weights = [t for t in op.inputs if t in facts.weights]
         shapes = ", ".join(str(self.graph.tensors[t].shape) for t in weights)
         pinned = "" if (dim := facts.role(index).dim) is None else f", dim={dim}"
-        request = f"split() cannot shard {op.type} {op.name!r}{self._place(index)} over {size} devices"
+        request = f"split() cannot shard {self.graph.place(index)} over {size} devices"
         for user in (facts.whole[facts.weights[t]] for t in weights if facts.weights[t] in facts.whole):
-            other = self.graph.ops[user]
             return PlanError(
-                f"{request}: its weight of shape {shapes} is also used by {other.type} {other.name!r}"
-                f"{self._place(user)}, which runs whole (conditions, loops, and ops on shapes that are not known "
+                f"{request}: its weight of shape {shapes} is also used by {self.graph.place(user)}, "
+                "which runs whole (conditions, loops, and ops on shapes that are not known "
                 "before running, are not divided yet). Put it under replica(), or do without what makes that op: in "
                 "Keras optimizers gradient_accumulation_steps, use_ema and sparse gradients"
             )
@@ -226,6 +225,3 @@ class Search:
             f"{request}: its weight has shape {shapes}{pinned}, and a dim that is split must have at least {size} "
             "elements and a rule. Use fewer devices, another dim, or put it under replica()"
         )
-
-    def _place(self, index: int) -> str:
-        return f" at {source}" if (source := self.graph.source(index)) else ""
