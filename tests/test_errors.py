@@ -77,7 +77,10 @@ class Both:
 @pytest.mark.parametrize(
     ("make", "error", "said"),
     [
-        (lambda: Both(wh.replica(), wh.split()), PlanError, ["split() inside replica()", "beside each other"]),
+        (lambda: Both(wh.replica(), wh.split()), PlanError, ["split() inside replica()", "all but one a degree"]),
+        (lambda: Both(wh.replica(3), wh.split()), PlanError, ["replica(degree=3) on 4 devices", "with 3 devices"]),
+        (lambda: Both(wh.replica(2), wh.split(3)), PlanError, ["degree=2) and split(degree=3) on 4", "with 6 devices"]),
+        (lambda: Both(wh.replica(), wh.split(2, devices=[0, 1])), PlanError, ["outermost scope names the devices"]),
         (lambda: Both(wh.split(), wh.split()), ScopeError, ["wh.split() inside wh.split()", "take it away"]),
         (lambda: Both(wh.stage(), wh.stage()), ScopeError, ["inside wh.stage() makes no sense", "end the outer"]),
         (lambda: wh.replica(devices=range(8)), PlanError, ["there are 4 devices, numbered 0 to 3", "[0, 1, 2, 3, 4"]),

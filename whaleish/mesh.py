@@ -41,11 +41,15 @@ class Axis:
         """
         return _cuts(length, unit, self.size, self.shares)
 
-    def normal(self, sbp: Sbp, length: int) -> Sbp:
-        """The same split with the smallest unit that has the same cuts, so that equal layouts compare equal."""
+    def normal(self, sbp: Sbp, *lengths: int) -> Sbp:
+        """The same split with the smallest unit that has the same cuts, so that equal layouts compare equal.
+
+        Args:
+          lengths: of the dim that is split; several, where outer axes have cut it into parts of different lengths.
+        """
         if not sbp.is_split or sbp.unit == 1:
             return sbp
-        return S(sbp.dim, _smallest_unit(self, length, sbp.unit))
+        return S(sbp.dim, _smallest_unit(self, lengths, sbp.unit))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -66,9 +70,10 @@ def _cuts(length: int, unit: int, size: int, shares: tuple[int, ...] | None) -> 
 
 
 @functools.lru_cache(maxsize=4096)
-def _smallest_unit(axis: Axis, length: int, unit: int) -> int:
-    wanted = axis.cuts(length, unit)
-    return next(u for u in range(1, unit + 1) if unit % u == 0 and axis.cuts(length, u) == wanted)
+def _smallest_unit(axis: Axis, lengths: tuple[int, ...], unit: int) -> int:
+    wanted = [axis.cuts(length, unit) for length in lengths]
+    units = (u for u in range(1, unit + 1) if unit % u == 0)
+    return next(u for u in units if [axis.cuts(length, u) for length in lengths] == wanted)
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,17 @@ class Mesh:
             place.append(position)
         return tuple(reversed(place))
 
+    def group(self, axis: int, part: int) -> tuple[int, ...]:
+        """The parts that differ from `part` only in where they stand on an axis, in its order."""
+        return _groups(self, axis)[part]
+
+    def first_alike(self, part: int, *layouts: Layout) -> int:
+        """The first part that holds what `part` holds in all of these layouts: it stands at 0 where all are B."""
+        first = 0
+        for axis, (size, position) in enumerate(zip((a.size for a in self.axes), self.coordinate(part), strict=True)):
+            first = first * size + (0 if all(layout[axis].is_broadcast for layout in layouts) else position)
+        return first
+
     def pieces(self, shape: Sequence[int], layout: Layout, part: int) -> tuple[tuple[int, int], ...]:
         """(start, length) along each dim of the piece of a logical tensor that a part holds.
 
@@ -127,3 +143,11 @@ class Mesh:
             f"{axis.name}:{axis.size}" + (f"[{','.join(map(str, axis.shares))}]" if axis.shares else "")
             for axis in self.axes
         )
+
+
+@functools.lru_cache(maxsize=256)
+def _groups(mesh: Mesh, axis: int) -> tuple[tuple[int, ...], ...]:
+    """For each part its group along an axis."""
+    around = [mesh.coordinate(part) for part in range(mesh.size)]
+    around = [(*place[:axis], *place[axis + 1 :]) for place in around]
+    return tuple(tuple(other for other in range(mesh.size) if around[other] == place) for place in around)

@@ -9,11 +9,12 @@ from typing import Any
 import tensorflow as tf
 
 from whaleish import tf_private
-from whaleish.boxing.horovod import HorovodBoxer
+from whaleish.boxing.horovod import EVERYBODY, HorovodBoxer
 from whaleish.boxing.local import LocalBoxer
 from whaleish.capture import Capture
 from whaleish.numbers import number_of
 from whaleish.planner import Plan
+from whaleish.process_sets import process_sets
 from whaleish.report.shares import Share, shares
 from whaleish.rewrite.check import write_check
 from whaleish.rewrite.emit import Emitted, Emitter
@@ -35,7 +36,7 @@ class Program:
 
     def __init__(self, capture: Capture, plan: Plan, world: World) -> None:
         self.capture, self.plan, self.world = capture, plan, world
-        self.emitted = emit(capture, plan, world)
+        self.emitted = emit(capture, plan, world, process_sets(plan.mesh, world) if world.distributed else ())
         self._place_of = {tensor: place for place, tensor in enumerate(capture.graph.inputs)}
         self._variable_of = {v.handle: obj for v, obj in zip(capture.graph.variables, capture.variables, strict=True)}
         self._layouts = [layout for _, layout in plan.variables]
@@ -89,8 +90,11 @@ class Program:
         return sources
 
 
-def emit(capture: Capture, plan: Plan, world: World) -> Emitted:
+def emit(capture: Capture, plan: Plan, world: World, sets: Sequence[int] = (EVERYBODY,)) -> Emitted:
     """Writes the function of this process. Pure: nothing is registered or laid out.
+
+    Args:
+      sets: Horovod's process set of this process along each axis of the plan's mesh.
 
     Over several processes it has three more arguments: an int32 that is always 0, the hash of the batch, and the number
     that stands for what the program assigned to variables.
@@ -105,7 +109,7 @@ def emit(capture: Capture, plan: Plan, world: World) -> Emitted:
     def make_boxer(writer: FunctionWriter, arguments: Mapping[int, Ref]) -> HorovodBoxer:
         guard, batch = writer.argument("guard", "int32", ()), writer.argument("batch", "int64", ())
         assigned = writer.argument("assigned", "int64", ())
-        boxer = HorovodBoxer(writer, plan.mesh, part, device, f"wh{identity:014x}", guard)
+        boxer = HorovodBoxer(writer, plan.mesh, part, device, f"wh{identity:014x}", guard, sets)
         given = capture.graph.inputs[: capture.arguments]
         whole = [t for t, layout in zip(given, plan.inputs, strict=False) if layout[0].is_broadcast]
         compared = [(arguments[t], graph.tensors[t].shape or ()) for t in whole]

@@ -147,7 +147,7 @@ class Function:
             world().cluster or Cluster(world().size),
             fingerprint=fingerprint(graph)[:12],
             inputs=arrivals,
-            variables={v.name: stored.layout for v, stored in stored if not stored.whole},
+            variables={v.name: (stored.layout, stored.mesh) for v, stored in stored if not stored.whole},
         )
 
 

@@ -152,7 +152,7 @@ def _join_ranks(cluster: Any) -> World:
             "this program runs under horovodrun, but Horovod is not installed for this Python: run "
             f"`whaleish install-horovod` ({type(error).__name__}: {error})"
         ) from error
-    hvd.init()
+    hvd.init(process_sets="dynamic")  # axes of a mesh become sets when a plan has them
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         return World(("/device:CPU:0",), hvd.size(), hvd.rank(), True, cluster)

@@ -1,4 +1,4 @@
-"""Every layout change of one axis, written by a boxer into one function, run, and held to the value that went in.
+"""Every layout change of a mesh, written by a boxer into one function, run, and held to the value that went in.
 
     value --cut--> parts --box--> parts --join--> value
 
@@ -18,9 +18,10 @@ from whaleish import tf_private, world
 from whaleish.boxing.boxer import Boxer
 from whaleish.boxing.horovod import HorovodBoxer
 from whaleish.boxing.local import LocalBoxer
-from whaleish.boxing.volume import volume
+from whaleish.boxing.route import route_volume
 from whaleish.mesh import Axis, Mesh
-from whaleish.sbp import PMAX, PMIN, B, P, S, Sbp
+from whaleish.process_sets import process_sets
+from whaleish.sbp import PMAX, PMIN, B, Layout, P, S, Sbp, format_layout
 from whaleish.writer import FunctionWriter
 
 Shape = tuple[int, ...]
@@ -51,19 +52,26 @@ def value_of(shape: Shape, dtype: str) -> np.ndarray:
     return (numbers % (2 if dtype == "bool" else 60)).astype(tf.as_dtype(dtype).as_numpy_dtype)
 
 
+def mesh_layouts(shape: Shape, dtype: str, mesh: Mesh) -> list[Layout]:
+    """All layouts on one axis; on several the products of S(0), S(1), B and P, and a few with extremes."""
+    if len(mesh.axes) == 1:
+        return [(sbp,) for sbp in layouts(shape, dtype, mesh.axes[0])]
+    extremes = [(PMAX, S(0)), (P, PMAX), (PMIN, P)]
+    return [*itertools.product((S(0), S(1), B, P), repeat=len(mesh.axes)), *extremes]
+
+
 class Crossing:
     """All boxings of some values among the layouts that they can have, for the parts that this process holds."""
 
     def __init__(self, mesh: Mesh, dtype: str, shapes: Sequence[Shape], parts: Sequence[int], seed: int = 0) -> None:
         self.mesh, self.dtype, self.parts = mesh, dtype, list(parts)
-        (axis,) = mesh.axes
         rng = np.random.default_rng(seed)
         self.cases = []  # (value, source, target, the parts of the value in the source layout)
         for shape in shapes:
             value = value_of(shape, dtype)
-            for source, target in itertools.product(layouts(shape, dtype, axis), repeat=2):
-                if source != target and volume(source, target, 1.0, axis.size) < float("inf"):
-                    self.cases.append((value, source, target, cut(value, (source,), mesh.axes, rng)))
+            for source, target in itertools.product(mesh_layouts(shape, dtype, mesh), repeat=2):
+                if source != target and route_volume(mesh, source, target, shape, 1.0) < float("inf"):
+                    self.cases.append((value, source, target, cut(value, source, mesh.axes, rng)))
 
     def run(self, boxer: Boxer, given: Sequence[tf.Tensor] = (), calls: int = 1) -> list[list[np.ndarray]]:
         """For each case what each of this process's parts then holds.
@@ -78,7 +86,7 @@ class Crossing:
             for part in self.parts:
                 refs.append(writer.argument("part", self.dtype, held[part].shape))
                 values.append(tf.convert_to_tensor(held[part]))
-            results += boxer.box(refs, (source,), (target,), value.shape, 0)
+            results += boxer.box(refs, source, target, value.shape, 0)
         name = f"crossing_{next(_serial)}"
         outputs = [writer.add("Identity", [ref])[0] for ref in results]
         writer.finish(name, outputs, boxer.finish())
@@ -91,12 +99,13 @@ class Crossing:
     def check(self, made: Sequence[Sequence[np.ndarray]]) -> int:
         """Holds what all parts of the mesh made to the values; returns the number of boxings."""
         for (value, source, target, _), parts in zip(self.cases, made, strict=True):
-            what = f"{self.dtype}{list(value.shape)} {source} -> {target} on {self.mesh.text()}"
+            layouts = f"{format_layout(source)} -> {format_layout(target)}"
+            what = f"{self.dtype}{list(value.shape)} {layouts} on {self.mesh.text()}"
             for part, got in enumerate(parts):
-                assert got.shape == self.mesh.local_shape(value.shape, (target,), part), f"{what}: part {part}"
+                assert got.shape == self.mesh.local_shape(value.shape, target, part), f"{what}: part {part}"
                 assert got.dtype == value.dtype, what
-            whole = join(parts, (target,), self.mesh.axes)
-            if not source.is_partial and target.kind != "P":
+            whole = join(parts, target, self.mesh.axes)
+            if not any(s.is_partial for s in source) and not any(s.kind == "P" for s in target):
                 np.testing.assert_array_equal(whole, value, what)  # a move of bits
             else:
                 close = _ROUNDING.get(self.dtype, 0)
@@ -106,21 +115,23 @@ class Crossing:
         return len(self.cases)
 
 
-def cross_locally(axis: Axis, dtype: str, shapes: Sequence[Shape] = SHAPES) -> int:
+def cross_locally(mesh: Mesh, dtype: str, shapes: Sequence[Shape] = SHAPES) -> int:
     """Boxes on the devices of this process; returns the number of boxings."""
-    mesh, devices = Mesh((axis,)), world.world().devices[: axis.size]
-    crossing = Crossing(mesh, dtype, shapes, range(axis.size))
-    return crossing.check(crossing.run(LocalBoxer(FunctionWriter(), mesh, range(axis.size), devices)))
+    devices = world.world().devices[: mesh.size]
+    crossing = Crossing(mesh, dtype, shapes, range(mesh.size))
+    return crossing.check(crossing.run(LocalBoxer(FunctionWriter(), mesh, range(mesh.size), devices)))
 
 
-def cross_ranks(axis: Axis, devices: tuple[int, ...], dtype: str, shapes: Sequence[Shape] = SHAPES):
+def cross_ranks(mesh: Mesh, dtype: str, shapes: Sequence[Shape] = SHAPES):
     """Boxes between ranks; to be called on all. Returns this rank's part and what it then holds of each case.
 
     All cut the same value with the same seed.
     """
-    here, mesh = world.world(), Mesh((axis,), devices)
+    here = world.world()
     part, writer = mesh.devices.index(here.rank), FunctionWriter()
     guard = writer.argument("guard", "int32", ())
-    boxer = HorovodBoxer(writer, mesh, part, here.devices[0], f"crossing{axis.size}{dtype}", guard)
+    name = "x".join(str(axis.size) for axis in mesh.axes)
+    sets = process_sets(mesh, here)
+    boxer = HorovodBoxer(writer, mesh, part, here.devices[0], f"crossing{name}{dtype}", guard, sets)
     made = Crossing(mesh, dtype, shapes, [part]).run(boxer, [tf.constant(0, tf.int32)], calls=2)
     return part, [held[0] for held in made]

@@ -9,9 +9,10 @@ from typing import Any
 from whaleish.arguments import take_call
 from whaleish.boxing.volume import volume
 from whaleish.cluster import Cluster
-from whaleish.planner import Choice, Plan
+from whaleish.graph import LogicalGraph
+from whaleish.planner import Plan
 from whaleish.planner.moves import find_moves
-from whaleish.planner.view import AxisView, Candidate
+from whaleish.planner.view import AxisView, Candidate, OuterAxis, choice_of
 from whaleish.sbp import B, Sbp
 from whaleish.world import world
 
@@ -23,10 +24,29 @@ def pinned(step: Any, arguments: list[Any], rng: random.Random) -> tuple[Plan, s
     """
     plan = step.plan_for(*arguments)
     graph = step._capture(take_call(arguments, {}, "global", world())).graph
-    (axis,) = plan.mesh.axes
-    view = AxisView(graph, axis, Cluster(axis.size))
-    stored: dict[int, Sbp] = {}
     handles = {variable.handle for variable in graph.variables}
+    outer: list[OuterAxis] = []
+    layouts: list[dict[int, Sbp]] = []
+    for axis in plan.mesh.axes:
+        view, stored = AxisView(graph, axis, Cluster(axis.size), outer), {}
+        outer.append(OuterAxis(axis, _draw(graph, view, handles, stored, rng)))
+        layouts.append(stored)
+    edited = replace(
+        plan,
+        variables=tuple(
+            (name, tuple(stored.get(variable.handle, B) for stored in layouts))
+            for (name, _), variable in zip(plan.variables, graph.variables, strict=True)
+        ),
+        choices=tuple(map(choice_of, zip(*(drawn.taken for drawn in outer), strict=True))),
+    )
+    moves = find_moves(graph, edited).values()
+    return edited, {f"{a.kind}>{b.kind}" for move in moves for a, b in zip(move.source, move.target, strict=True)}
+
+
+def _draw(
+    graph: LogicalGraph, view: AxisView, handles: set[int], stored: dict[int, Sbp], rng: random.Random
+) -> list[Candidate]:
+    """A random candidate for each op on one axis; fills `stored` with the layouts of variables."""
     made: dict[int, Sbp] = {}
     taken: list[Candidate] = []
     for index, op in enumerate(graph.ops):
@@ -34,27 +54,17 @@ def pinned(step: Any, arguments: list[Any], rng: random.Random) -> tuple[Plan, s
         if any(tensor in handles for tensor in op.outputs) or op.type == "Placeholder":
             options = options[:1]
         choice = rng.choice(options)
-        taken.append(choice)
         for tensor, need in zip(op.inputs, choice.inputs, strict=True):
             if tensor in handles:
                 stored[tensor] = need
         made.update(zip(op.outputs, choice.outputs, strict=True))
-    edited = replace(
-        plan,
-        variables=tuple(
-            (name, (stored.get(variable.handle, B),))
-            for (name, _), variable in zip(plan.variables, graph.variables, strict=True)
-        ),
-        choices=tuple(
-            Choice(
-                tuple((stored.get(t, s) if t in handles else s,) for t, s in zip(op.inputs, c.inputs, strict=True)),
-                tuple((s,) for s in c.outputs),
-            )
-            for op, c in zip(graph.ops, taken, strict=True)
-        ),
-    )
-    moves = find_moves(graph, edited).values()
-    return edited, {f"{move.source[0].kind}>{move.target[0].kind}" for move in moves}
+        taken.append(choice)
+    return [
+        c._replace(
+            inputs=tuple(stored.get(t, s) if t in handles else s for t, s in zip(op.inputs, c.inputs, strict=True))
+        )
+        for op, c in zip(graph.ops, taken, strict=True)
+    ]
 
 
 def _fits(inputs: tuple[int, ...], candidate: Candidate, stored: dict, handles: set[int], made: dict) -> bool:

@@ -24,6 +24,7 @@ def plans(draw: st.DrawFn) -> Plan:
     size = Mesh(tuple(axes)).size
     devices = tuple(draw(st.permutations(range(0, 2 * size, 2))))
     layouts = st.tuples(*[sbps] * len(axes))
+    expanding = st.sets(st.integers(0, len(axes) - 1)).map(lambda axes: tuple(sorted(axes)))
     several = st.lists(layouts, max_size=3).map(tuple)
     return Plan(
         mesh=Mesh(tuple(axes), devices),
@@ -31,7 +32,7 @@ def plans(draw: st.DrawFn) -> Plan:
         inputs=draw(several),
         outputs=draw(several),
         variables=tuple(draw(st.lists(st.tuples(names, layouts), max_size=4))),
-        choices=tuple(draw(st.lists(st.builds(Choice, several, several, st.booleans()), max_size=12))),
+        choices=tuple(draw(st.lists(st.builds(Choice, several, several, expanding), max_size=12))),
     )
 
 
@@ -51,7 +52,7 @@ PLAN = Plan(
     inputs=((B,),),
     outputs=((B,),),
     variables=(("a b/kernel", (S(0),)), ("bias", (B,))),
-    choices=(Choice((), ((B,),)), Choice(((B,),), ((S(0),),)), Choice((), ((B,),)), Choice(((S(0),),), ((P,),), True)),
+    choices=(Choice((), ((B,),)), Choice(((B,),), ((S(0),),)), Choice((), ((B,),)), Choice(((S(0),),), ((P,),), (0,))),
 )
 TEXT = """\
 whaleish plan 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,11 +97,32 @@ OPTIMIZERS: dict[str, Callable[..., Any]] = {
     "sgd": lambda rate=0.05, **options: keras.optimizers.SGD(rate, momentum=0.9, **options),
     "adamw": lambda rate=0.002, **options: keras.optimizers.AdamW(rate, weight_decay=0.01, **options),
 }
+
+
+@contextlib.contextmanager
+def nested(*scopes: Any) -> Iterator[None]:
+    """Scopes one inside the other, the first outermost."""
+    with contextlib.ExitStack() as stack:
+        for scope in scopes:
+            stack.enter_context(scope)
+        yield
+
+
+def data_and_model(outer: int = 2) -> Any:
+    """Data parallel over `outer` groups of devices, each of which shards the weights."""
+    return nested(wh.replica(outer), wh.split())
+
+
 SCOPES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "none": (contextlib.nullcontext, contextlib.nullcontext),
     "replica": (wh.replica, wh.replica),
     "split": (wh.split, wh.split),
     "replica-then-split": (wh.replica, wh.split),
+    "replica x split": (data_and_model, data_and_model),
+    "replica x split, then split": (data_and_model, wh.split),
+    "replica, then replica x split": (lambda: wh.replica(2), lambda: nested(wh.replica(2), wh.split())),
+    "split x replica": (lambda: nested(wh.split(2), wh.replica()), lambda: nested(wh.split(2), wh.replica())),
+    "split x split": (lambda: nested(wh.split(2), wh.split(2)), lambda: nested(wh.split(2), wh.split(2))),
 }
 
 

@@ -3,11 +3,49 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from whaleish.mesh import Mesh
+import numpy as np
+
+from whaleish.boxing.route import Exchange, Hop, find_route
+from whaleish.mesh import Axis, Mesh
 from whaleish.sbp import Layout, P, Sbp
 from whaleish.writer import FunctionWriter, Ref
+
+
+@dataclass(frozen=True)
+class Group:
+    """The parts that differ only in where they stand on one axis, and what they hold together.
+
+    Attributes:
+      number: of the axis in the mesh.
+      members: the mesh's numbers of the parts, in the order of the axis.
+      places: which of the boxer's parts these are, those that live in this process.
+      positions: where each of `places` stands on the axis.
+      shape: of the tensor that the members hold together.
+      around: the layout of the logical tensor, with B on this axis; logical: its shape.
+    """
+
+    number: int
+    axis: Axis
+    members: tuple[int, ...]
+    places: tuple[int, ...]
+    positions: tuple[int, ...]
+    shape: tuple[int, ...]
+    around: Layout
+    logical: tuple[int, ...]
+
+    def pieces(self, sbp: Sbp, position: int) -> tuple[tuple[int, int], ...]:
+        """(start, length) along each dim of what the member at a position holds."""
+        ranges = [(0, length) for length in self.shape]
+        if sbp.is_split:
+            cuts = self.axis.cuts(self.shape[sbp.dim], sbp.unit)
+            ranges[sbp.dim] = (cuts[position], cuts[position + 1] - cuts[position])
+        return tuple(ranges)
+
+    def local_shape(self, sbp: Sbp, position: int) -> tuple[int, ...]:
+        return tuple(length for _, length in self.pieces(sbp, position))
 
 
 class Boxer(ABC):
@@ -32,86 +70,137 @@ class Boxer(ABC):
           shape: of the logical tensor.
           depth: number of collectives that the tensor depends on; those of equal depth may travel together.
         """
-        (a,), (b,) = source, target
-        if b.is_local:
+        route = find_route(self.mesh, source, target, shape, 1.0)
+        if route is None:
+            raise ValueError(f"a tensor cannot go from {source} to {target}")
+        for hop in route:
+            refs = self._hop(refs, source, hop, shape, depth)
+            source, depth = hop.target, depth + (hop.volume > 0)
+        return refs
+
+    def arrange(self, refs: list[Ref], flat: Sbp, target: Layout, shape: tuple[int, ...]) -> list[Ref]:
+        """A tensor that is split over all parts as if they were one axis, in a layout of the mesh."""
+        mesh = Mesh((Axis("d", self.mesh.size),), self.mesh.devices)
+        return self.exchange(refs, Exchange(mesh, (flat,), self.mesh, target, shape))
+
+    def _hop(self, refs: list[Ref], source: Layout, hop: Hop, shape: tuple[int, ...], depth: int) -> list[Ref]:
+        axis = hop.axis
+        if axis is None or (source[axis].is_split and hop.target[axis].is_split):
+            return self.exchange(refs, Exchange(self.mesh, source, self.mesh, hop.target, shape, axis))
+        made = list(refs)
+        seen: dict[tuple[Ref, ...], list[Ref]] = {}  # where groups hold the same tensors, one does it for all
+        for group in self._groups(axis, source, shape):
+            own = [refs[place] for place in group.places]
+            key = tuple(own)
+            if key not in seen:
+                seen[key] = self._along(group, own, source[axis], hop.target[axis], depth)
+            for place, ref in zip(group.places, seen[key], strict=True):
+                made[place] = ref
+        return made
+
+    def _groups(self, number: int, layout: Layout, shape: tuple[int, ...]) -> list[Group]:
+        """The groups along an axis, of those parts that live here."""
+        mesh, found = self.mesh, {}
+        around = (*layout[:number], Sbp("B"), *layout[number + 1 :])
+        for part in self.parts:
+            members = mesh.group(number, part)
+            if members not in found:
+                places = tuple(place for place, own in enumerate(self.parts) if own in members)
+                positions = tuple(members.index(self.parts[place]) for place in places)
+                together = mesh.local_shape(shape, around, part)
+                found[members] = Group(number, mesh.axes[number], members, places, positions, together, around, shape)
+        return list(found.values())
+
+    def _along(self, group: Group, refs: list[Ref], a: Sbp, b: Sbp, depth: int) -> list[Ref]:
+        """One axis: the members' tensors, from what they hold as `a` to what they hold as `b`."""
+        if b.is_local or group.axis.size == 1:
             return refs
         if a.is_local:
-            mean = [self._scaled(ref, 1 / self.mesh.size, at) for ref, at in zip(refs, self.devices, strict=True)]
-            return self.box(mean, (P,), target, shape, depth)
+            mean = [self._scaled(ref, 1 / group.axis.size, group, k) for k, ref in enumerate(refs)]
+            return self._along(group, mean, P, b, depth)
         if b.is_split and a.is_broadcast:
-            return [self.cut(ref, shape, target, k) for k, ref in enumerate(refs)]
+            return [self._cut(group, ref, b, k) for k, ref in enumerate(refs)]
         if b.is_partial and a.is_broadcast:
-            return self._summands(refs, b)
+            return self._summands(group, refs, b)
         if a.is_split and b.kind == "P":
-            return [self._embed(ref, shape, source, k) for k, ref in enumerate(refs)]
-        if a.is_partial and b.is_partial:
-            return self._summands(self.whole(refs, a, shape, depth), b)
-        if b.is_broadcast:
-            return self.whole(refs, a, shape, depth)
+            return [self._embed(group, ref, a, k) for k, ref in enumerate(refs)]
         if a.is_partial and b.is_split:
-            return self.scatter(refs, a, target, shape, depth)
-        if a.is_split and b.is_split:
-            return self.exchange(refs, source, target, shape, depth)
-        whole = self.whole(refs, a, shape, depth)
-        return self.box(whole, (Sbp("B"),), target, shape, depth)
+            return self.scatter(group, refs, a, b, depth)
+        whole = self.whole(group, refs, a, depth)
+        return whole if b.is_broadcast else self._along(group, whole, Sbp("B"), b, depth)
 
     @abstractmethod
-    def whole(self, refs: list[Ref], source: Sbp, shape: tuple[int, ...], depth: int) -> list[Ref]:
+    def whole(self, group: Group, refs: list[Ref], source: Sbp, depth: int) -> list[Ref]:
         """S or P to B: all-gather, all-reduce."""
 
     @abstractmethod
-    def scatter(self, refs: list[Ref], source: Sbp, target: Layout, shape: tuple[int, ...], depth: int) -> list[Ref]:
+    def scatter(self, group: Group, refs: list[Ref], source: Sbp, target: Sbp, depth: int) -> list[Ref]:
         """P to S: reduce-scatter."""
 
     @abstractmethod
-    def exchange(
-        self, refs: list[Ref], source: Layout, target: Layout, shape: tuple[int, ...], depth: int
-    ) -> list[Ref]:
-        """S to another S: all-to-all."""
+    def exchange(self, refs: list[Ref], exchange: Exchange) -> list[Ref]:
+        """All-to-all."""
 
     def finish(self) -> list[str]:
         """Writes what was held back for grouping; returns the nodes that must run though nothing may read them."""
         return []
 
-    def cut(self, ref: Ref, shape: tuple[int, ...], target: Layout, position: int) -> Ref:
-        """B to S: the slice that the part at a position holds, cut where the part lives."""
-        pieces = self.mesh.pieces(shape, target, self.parts[position])
-        return self.slice(ref, pieces, self.devices[position])
+    def device(self, group: Group, k: int) -> str:
+        """The device of the group's k-th part in this process."""
+        return self.devices[group.places[k]]
 
     def slice(self, ref: Ref, pieces: Sequence[tuple[int, int]], device: str) -> Ref:
         begin = self.writer.const([start for start, _ in pieces], "int32", device)
         size = self.writer.const([length for _, length in pieces], "int32", device)
         return self.writer.add("Slice", [ref, begin, size], device=device)[0]
 
-    def _scaled(self, ref: Ref, factor: float, device: str) -> Ref:
+    def assemble(self, exchange: Exchange, receiver: int, blocks: Mapping[int, Ref], device: str) -> Ref:
+        """What a part holds after an exchange, from the blocks that its senders sent."""
+        mesh, source = exchange.mesh, exchange.source
+        full = [k for k in sorted(blocks) if all(length for _, length in exchange.block(k, receiver))]
+        if not full:
+            dtype = self.writer.dtypes[next(iter(blocks.values()))]
+            return self.writer.const(np.zeros(exchange.wanted(receiver)), dtype, device)
+
+        def under(axis: int, parts: Sequence[int]) -> Ref:
+            if len(parts) == 1:
+                return blocks[parts[0]]
+            by_position: dict[int, list[int]] = {}
+            for part in parts:
+                by_position.setdefault(mesh.coordinate(part)[axis], []).append(part)
+            pieces = [under(axis + 1, by_position[position]) for position in sorted(by_position)]
+            return self.join(pieces, source[axis].dim, device)
+
+        return under(0, full)
+
+    def join(self, refs: Sequence[Ref], dim: int, device: str) -> Ref:
+        """The tensors one after another along a dim."""
+        if len(refs) == 1:
+            return refs[0]
+        return self.writer.add("ConcatV2", [*refs, self.writer.const(dim, "int32", device)], device=device)[0]
+
+    def _cut(self, group: Group, ref: Ref, target: Sbp, k: int) -> Ref:
+        """B to S: the slice that a part holds, cut where the part lives."""
+        return self.slice(ref, group.pieces(target, group.positions[k]), self.device(group, k))
+
+    def _scaled(self, ref: Ref, factor: float, group: Group, k: int) -> Ref:
+        device = self.device(group, k)
         return self.writer.add("Mul", [ref, self.writer.const(factor, self.writer.dtypes[ref], device)], device=device)[
             0
         ]
 
-    def _summands(self, refs: list[Ref], target: Sbp) -> list[Ref]:
+    def _summands(self, group: Group, refs: list[Ref], target: Sbp) -> list[Ref]:
         """B to P: the first part keeps the value, the others hold the sum's zero; extremes need no zero."""
         if target.kind != "P":
             return refs
         return [
-            ref if part == 0 else self.writer.add("ZerosLike", [ref], device=self.devices[k])[0]
-            for k, (part, ref) in enumerate(zip(self.parts, refs, strict=True))
+            ref if position == 0 else self.writer.add("ZerosLike", [ref], device=self.device(group, k))[0]
+            for k, (position, ref) in enumerate(zip(group.positions, refs, strict=True))
         ]
 
-    def _embed(self, ref: Ref, shape: tuple[int, ...], source: Layout, position: int) -> Ref:
+    def _embed(self, group: Group, ref: Ref, source: Sbp, k: int) -> Ref:
         """S to P: the part's slice among zeros."""
-        pieces = self.mesh.pieces(shape, source, self.parts[position])
-        pads = [[start, full - start - length] for (start, length), full in zip(pieces, shape, strict=True)]
-        device = self.devices[position]
+        pieces = group.pieces(source, group.positions[k])
+        pads = [[start, full - start - length] for (start, length), full in zip(pieces, group.shape, strict=True)]
+        device = self.device(group, k)
         return self.writer.add("Pad", [ref, self.writer.const(pads, "int32", device)], device=device)[0]
-
-
-Pieces = Sequence[tuple[int, int]]
-
-
-def overlap(wanted: Pieces, held: Pieces) -> list[tuple[int, int]]:
-    """(start within what is held, length) along each dim of the range that two pieces of a tensor share."""
-    shared = []
-    for (a, wanted_length), (b, held_length) in zip(wanted, held, strict=True):
-        start, end = max(a, b), min(a + wanted_length, b + held_length)
-        shared.append((min(max(0, start - b), held_length), max(0, end - start)))
-    return shared

@@ -8,18 +8,20 @@ by `finish` to be made reachable from the function's outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from whaleish.boxing.boxer import Boxer, overlap
+from whaleish.boxing.boxer import Boxer, Group
+from whaleish.boxing.route import Exchange
 from whaleish.graph import layout_bytes
 from whaleish.mesh import Mesh
-from whaleish.sbp import Layout, Sbp
+from whaleish.sbp import Sbp
 from whaleish.writer import FunctionWriter, Ref, output_ref
 
 SUM, MIN, MAX = 1, 3, 4  # Horovod's numbers for its reductions
+EVERYBODY = 0  # Horovod's number for the process set of all ranks
 GROUP_BYTES = 4 << 20
 _REDUCTIONS = {"P": SUM, "Pmax": MAX, "Pmin": MIN}
 # Types that Horovod does not move travel as the bits of another; those that it does not add are added in another type.
@@ -33,7 +35,7 @@ _COMPLEX = {"complex64": "float32", "complex128": "float64"}
 
 
 @dataclass
-class _Group:
+class _Sums:
     """All-reduces that travel together."""
 
     name: str
@@ -47,75 +49,85 @@ class HorovodBoxer(Boxer):
     Args:
       prefix: begins the names by which ranks match their collectives; it identifies the plan.
       guard: an int32 scalar argument that is always 0, mixed into the inputs of collectives so that none is constant.
+      sets: for each axis of the mesh Horovod's number of the process set of this part's group; by default all are of
+        one axis that has all processes.
     """
 
-    def __init__(self, writer: FunctionWriter, mesh: Mesh, part: int, device: str, prefix: str, guard: Ref) -> None:
+    def __init__(
+        self,
+        writer: FunctionWriter,
+        mesh: Mesh,
+        part: int,
+        device: str,
+        prefix: str,
+        guard: Ref,
+        sets: Sequence[int] = (EVERYBODY,),
+    ) -> None:
         super().__init__(writer, mesh, [part], [device])
-        self.prefix, self.guard = prefix, guard
+        self.prefix, self.guard, self.sets = prefix, guard, tuple(sets)
         self.ran: list[str] = []
-        self._by_rank = sorted(range(mesh.size), key=lambda k: mesh.devices[k])  # parts in the order of their ranks
-        self._groups: dict[tuple[str, int, int], _Group] = {}
+        self._sums: dict[tuple[str, int, int, int], _Sums] = {}
         self._count = 0
 
-    def whole(self, refs: list[Ref], source: Sbp, shape: tuple[int, ...], depth: int) -> list[Ref]:
+    def whole(self, group: Group, refs: list[Ref], source: Sbp, depth: int) -> list[Ref]:
         if source.is_split:
-            return [self._gather(refs[0], source, shape)]
-        return [self._all_reduce(refs[0], source, shape, depth)]
+            return [self._gather(group, refs[0], source)]
+        return [self._all_reduce(refs[0], source, group.shape, depth, self.sets[group.number])]
 
-    def scatter(self, refs: list[Ref], source: Sbp, target: Layout, shape: tuple[int, ...], depth: int) -> list[Ref]:
-        (sbp,), (axis,) = target, self.mesh.axes
-        dtype, length = self.writer.dtypes[refs[0]], shape[sbp.dim]
+    def scatter(self, group: Group, refs: list[Ref], source: Sbp, target: Sbp, depth: int) -> list[Ref]:
+        axis, shape, position = group.axis, group.shape, group.positions[0]
+        dtype, length = self.writer.dtypes[refs[0]], shape[target.dim]
         # Horovod deals rows out as an axis without shares does, in the order of the ranks, and not by larger units.
-        native = axis.shares is None and axis.normal(sbp, length).unit == 1 and length >= axis.size
-        native = native and self._by_rank == list(range(axis.size))
+        native = axis.shares is None and axis.normal(target, length).unit == 1 and length >= axis.size
+        native = native and self._by_rank(group.members) == list(group.members)
         if source.kind != "P" or not native or dtype not in _SCATTERED:
-            return [self.cut(self.whole(refs, source, shape, depth)[0], shape, target, 0)]
-        order = [sbp.dim, *(d for d in range(len(shape)) if d != sbp.dim)]
+            whole = self.whole(group, refs, source, depth)[0]
+            return [self.slice(whole, group.pieces(target, position), self.devices[0])]
+        order = [target.dim, *(d for d in range(len(shape)) if d != target.dim)]
         front = self._guarded(self._transpose(refs[0], order), [shape[d] for d in order])
         made = self._transpose(
-            self._collective("HorovodReducescatter", [front], reduce_op=SUM)[0],
+            self._collective("HorovodReducescatter", [front], self.sets[group.number], reduce_op=SUM)[0],
             [order.index(d) for d in range(len(shape))],
         )
-        return [self._shaped(made, self.mesh.local_shape(shape, target, self.parts[0]))]
+        return [self._shaped(made, group.local_shape(target, position))]
 
-    def exchange(
-        self, refs: list[Ref], source: Layout, target: Layout, shape: tuple[int, ...], depth: int
-    ) -> list[Ref]:
-        part, parts, device = self.parts[0], range(self.mesh.size), self.devices[0]
-        held = [self.mesh.pieces(shape, source, k) for k in parts]
-        wanted = [self.mesh.pieces(shape, target, k) for k in parts]
-        sent = [overlap(wanted[k], held[part]) for k in self._by_rank]
-        blocks = [self._flat(self.slice(refs[0], pieces, device)) for pieces in sent]
-        (buffer,) = self.writer.add("ConcatV2", [*blocks, self.writer.const(0, "int32", device)], device=device)
-        counts = [prod(length for _, length in pieces) for pieces in sent]
+    def exchange(self, refs: list[Ref], exchange: Exchange) -> list[Ref]:
+        part, device = self.parts[0], self.devices[0]
+        members = self._by_rank(exchange.members(part))
+        sent = [exchange.block(part, k) if part in exchange.senders(k) else [] for k in members]
+        counts = [prod(length for _, length in pieces) if pieces else 0 for pieces in sent]
+        blocks = [self._flat(self.slice(refs[0], pieces, device)) for pieces in sent if pieces]
+        buffer = self.join(blocks, 0, device) if blocks else self.writer.const([], self.writer.dtypes[refs[0]], device)
         splits = self.writer.const(counts, "int32", device)
-        received = self._moved(buffer, [sum(counts)], lambda ref: self._collective("HorovodAlltoall", [ref, splits])[0])
-        arriving = [[length for _, length in overlap(wanted[part], h)] for h in held]
-        return [self._unpack(received, arriving, source[0].dim)]
+        number = EVERYBODY if exchange.axis is None else self.sets[exchange.axis]
+        received = self._moved(
+            buffer, [sum(counts)], lambda ref: self._collective("HorovodAlltoall", [ref, splits], number)[0]
+        )
+        return [self._unpack(received, exchange)]
 
     def finish(self) -> list[str]:
-        for (_, reduction, _), group in sorted(self._groups.items()):
-            self._write("HorovodGroupedAllreduce", group.inputs, group.name, reduce_op=reduction)
-        self._groups = {}
+        for (_, reduction, _, number), sums in sorted(self._sums.items()):
+            self._write("HorovodGroupedAllreduce", sums.inputs, sums.name, number, reduce_op=reduction)
+        self._sums = {}
         return self.ran
 
     def all_max(self, ref: Ref, shape: tuple[int, ...], name: str) -> Ref:
         """The elementwise maximum over ranks, under a name of the caller's."""
-        return self._write("HorovodAllreduce", [self._guarded(ref, shape)], name, reduce_op=MAX)[0]
+        return self._write("HorovodAllreduce", [self._guarded(ref, shape)], name, EVERYBODY, reduce_op=MAX)[0]
 
-    def _all_reduce(self, ref: Ref, source: Sbp, shape: tuple[int, ...], depth: int) -> Ref:
+    def _all_reduce(self, ref: Ref, source: Sbp, shape: tuple[int, ...], depth: int, number: int) -> Ref:
         dtype = self.writer.dtypes[ref]
         if dtype in _COMPLEX:
             real = self._add("Bitcast", [ref], type=_COMPLEX[dtype])
-            return self._add("Bitcast", [self._all_reduce(real, source, (*shape, 2), depth)], type=dtype)
+            return self._add("Bitcast", [self._all_reduce(real, source, (*shape, 2), depth, number)], type=dtype)
         if dtype in _ADDED_AS:
             wide = self._add("Cast", [ref], DstT=_ADDED_AS[dtype])
-            return self._add("Cast", [self._all_reduce(wide, source, shape, depth)], DstT=dtype)
+            return self._add("Cast", [self._all_reduce(wide, source, shape, depth, number)], DstT=dtype)
         if source.kind != "P" and dtype.startswith("float"):
-            return self._extreme(ref, source, shape, depth)
-        return self._grouped(ref, source, shape, depth)
+            return self._extreme(ref, source, shape, depth, number)
+        return self._grouped(ref, source, shape, depth, number)
 
-    def _extreme(self, ref: Ref, source: Sbp, shape: tuple[int, ...], depth: int) -> Ref:
+    def _extreme(self, ref: Ref, source: Sbp, shape: tuple[int, ...], depth: int, number: int) -> Ref:
         """A maximum or minimum in which a NaN of any rank survives, as on one device; Horovod's loses it.
 
         Whether there is one travels beside the values, in the same message.
@@ -125,46 +137,46 @@ class HorovodBoxer(Boxer):
         nan = self._add("IsNan", [ref])
         clean = self._add("SelectV2", [nan, self.writer.const(last, dtype, device), ref])
         flag = self._add("Mul", [self._add("Cast", [nan], DstT=dtype), self.writer.const(sign, dtype, device)])
-        whole, flags = (self._grouped(part, source, shape, depth) for part in (clean, flag))
+        whole, flags = (self._grouped(part, source, shape, depth, number) for part in (clean, flag))
         anywhere = self._add("NotEqual", [flags, self.writer.const(0.0, dtype, device)])
         return self._add("SelectV2", [anywhere, self.writer.const(float("nan"), dtype, device), whole])
 
-    def _grouped(self, ref: Ref, source: Sbp, shape: tuple[int, ...], depth: int) -> Ref:
+    def _grouped(self, ref: Ref, source: Sbp, shape: tuple[int, ...], depth: int, number: int) -> Ref:
         dtype = self.writer.dtypes[ref]
-        key = (dtype, _REDUCTIONS[source.kind], depth)
-        group = self._groups.get(key)
-        if group is None or group.nbytes >= GROUP_BYTES:
-            if group is not None:
-                self._write("HorovodGroupedAllreduce", group.inputs, group.name, reduce_op=key[1])
-            group = self._groups[key] = _Group(self._name("all_reduce"))
-        group.inputs.append(self._guarded(ref if shape else self._flat(ref), shape or (1,)))
-        group.nbytes += layout_bytes(shape, dtype)
-        made = self.writer.declare(output_ref(group.name, "sum", len(group.inputs) - 1), dtype)
+        key = (dtype, _REDUCTIONS[source.kind], depth, number)
+        sums = self._sums.get(key)
+        if sums is None or sums.nbytes >= GROUP_BYTES:
+            if sums is not None:
+                self._write("HorovodGroupedAllreduce", sums.inputs, sums.name, number, reduce_op=key[1])
+            sums = self._sums[key] = _Sums(self._name("all_reduce"))
+        sums.inputs.append(self._guarded(ref if shape else self._flat(ref), shape or (1,)))
+        sums.nbytes += layout_bytes(shape, dtype)
+        made = self.writer.declare(output_ref(sums.name, "sum", len(sums.inputs) - 1), dtype)
         return made if shape else self._add("Reshape", [made, self.writer.const([], "int32", self.devices[0])])
 
-    def _gather(self, ref: Ref, source: Sbp, shape: tuple[int, ...]) -> Ref:
-        local = self.mesh.local_shape(shape, (source,), self.parts[0])
-        gather = lambda moved: self._collective("HorovodAllgather", [moved])[0]  # noqa: E731
-        if source.dim == 0 and self._by_rank == list(range(self.mesh.size)):
-            return self._shaped(self._moved(ref, local, gather), shape)
-        shapes = [self.mesh.local_shape(shape, (source,), k) for k in range(self.mesh.size)]
-        return self._unpack(self._moved(self._flat(ref), [prod(local)], gather), shapes, source.dim)
+    def _gather(self, group: Group, ref: Ref, source: Sbp) -> Ref:
+        local, number = group.local_shape(source, group.positions[0]), self.sets[group.number]
+        gather = lambda moved: self._collective("HorovodAllgather", [moved], number)[0]  # noqa: E731
+        if source.dim == 0 and self._by_rank(group.members) == list(group.members):
+            return self._shaped(self._moved(ref, local, gather), group.shape)
+        held = (*group.around[: group.number], source, *group.around[group.number + 1 :])
+        exchange = Exchange(self.mesh, held, self.mesh, group.around, group.logical, group.number)
+        return self._unpack(self._moved(self._flat(ref), [prod(local)], gather), exchange)
 
-    def _unpack(self, buffer: Ref, shapes: Sequence[Sequence[int]], dim: int) -> Ref:
-        """The parts' blocks, which lie in a flat buffer in the order of their ranks, joined along a dim."""
-        device, offset, blocks = self.devices[0], 0, {}
-        for part in self._by_rank:
-            count = prod(shapes[part])
-            if count or all(prod(other) == 0 for other in shapes):
-                piece = self.slice(buffer, [(offset, count)], device)
-                dims = self.writer.const(list(shapes[part]), "int32", device)
-                blocks[part] = self._add("Reshape", [piece, dims])
-            offset += count
-        if len(blocks) == 1:  # all others are empty
-            return next(iter(blocks.values()))
-        return self._add(
-            "ConcatV2", [*(blocks[part] for part in sorted(blocks)), self.writer.const(dim, "int32", device)]
-        )
+    def _by_rank(self, parts: Iterable[int]) -> list[int]:
+        """Parts in the order of their ranks, which is that of whatever Horovod gives back."""
+        return sorted(parts, key=lambda part: self.mesh.devices[part])
+
+    def _unpack(self, buffer: Ref, exchange: Exchange) -> Ref:
+        """One tensor from its senders' blocks, which lie in a flat buffer in the order of their ranks."""
+        part, device, offset = self.parts[0], self.devices[0], 0
+        blocks: dict[int, Ref] = {}
+        for sender in self._by_rank(exchange.senders(part)):
+            lengths = [length for _, length in exchange.block(sender, part)]
+            piece = self.slice(buffer, [(offset, prod(lengths))], device)
+            blocks[sender] = self._add("Reshape", [piece, self.writer.const(lengths, "int32", device)])
+            offset += prod(lengths)
+        return self.assemble(exchange, part, blocks, device)
 
     def _moved(self, ref: Ref, shape: Sequence[int], move: Callable[[Ref], Ref]) -> Ref:
         """Moves a tensor in the bits of a type that Horovod takes."""
@@ -176,10 +188,10 @@ class HorovodBoxer(Boxer):
         bits = self._add("Bitcast", [ref], type=_MOVED_AS[dtype])
         return self._add("Bitcast", [move(self._guarded(bits, shape))], type=dtype)
 
-    def _collective(self, type: str, inputs: list[Ref], **attrs: int) -> list[Ref]:
-        return self._write(type, inputs, self._name(type.removeprefix("Horovod").lower()), **attrs)
+    def _collective(self, type: str, inputs: list[Ref], number: int, **attrs: int) -> list[Ref]:
+        return self._write(type, inputs, self._name(type.removeprefix("Horovod").lower()), number, **attrs)
 
-    def _write(self, type: str, inputs: list[Ref], name: str, **attrs: int) -> list[Ref]:
+    def _write(self, type: str, inputs: list[Ref], name: str, number: int, **attrs: int) -> list[Ref]:
         scales = {"prescale_factor": 1.0, "postscale_factor": 1.0} if "reduce_op" in attrs else {}
         made = self.writer.add(
             type,
@@ -188,7 +200,7 @@ class HorovodBoxer(Boxer):
             device=self.devices[0],
             controls=self.gate,
             ignore_name_scope=True,
-            process_set_id=0,
+            process_set_id=number,
             _whaleish_number=len(self.ran),
             **attrs,
             **scales,

@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
-from whaleish.boxing.boxer import Boxer, overlap
-from whaleish.sbp import Layout, Sbp
+from whaleish.boxing.boxer import Boxer, Group
+from whaleish.boxing.route import Exchange
+from whaleish.sbp import Sbp
 from whaleish.writer import Ref
 
 _EXTREMES = {"Pmax": "Maximum", "Pmin": "Minimum"}
 
 
 class LocalBoxer(Boxer):
-    """A whole tensor is made on the first device, where the others read it."""
+    """A tensor that a group holds whole is made on the device of its first part, where the others read it."""
 
-    def whole(self, refs: list[Ref], source: Sbp, shape: tuple[int, ...], depth: int) -> list[Ref]:
-        first = self.devices[0]
-        if source.is_split:
-            return [self._join(refs, source.dim, first)] * len(refs)
-        return [self._reduce(refs, source, first)] * len(refs)
+    def whole(self, group: Group, refs: list[Ref], source: Sbp, depth: int) -> list[Ref]:
+        first = self.device(group, 0)
+        made = self.join(refs, source.dim, first) if source.is_split else self._reduce(refs, source, first)
+        return [made] * len(refs)
 
-    def scatter(self, refs: list[Ref], source: Sbp, target: Layout, shape: tuple[int, ...], depth: int) -> list[Ref]:
+    def scatter(self, group: Group, refs: list[Ref], source: Sbp, target: Sbp, depth: int) -> list[Ref]:
         made = []
-        for position, device in enumerate(self.devices):
-            pieces = self.mesh.pieces(shape, target, self.parts[position])
-            slices = [self.slice(ref, pieces, at) for ref, at in zip(refs, self.devices, strict=True)]
-            made.append(self._reduce(slices, source, device))
+        for k, position in enumerate(group.positions):
+            pieces = group.pieces(target, position)
+            slices = [self.slice(ref, pieces, self.device(group, other)) for other, ref in enumerate(refs)]
+            made.append(self._reduce(slices, source, self.device(group, k)))
         return made
 
-    def exchange(
-        self, refs: list[Ref], source: Layout, target: Layout, shape: tuple[int, ...], depth: int
-    ) -> list[Ref]:
-        made = []
-        held = [self.mesh.pieces(shape, source, part) for part in self.parts]
+    def exchange(self, refs: list[Ref], exchange: Exchange) -> list[Ref]:
+        made: list[Ref] = []
+        seen: dict[object, Ref] = {}  # parts that want the same of the same are given it once
+        place = {part: k for k, part in enumerate(self.parts)}
         for part, device in zip(self.parts, self.devices, strict=True):
-            wanted = self.mesh.pieces(shape, target, part)
-            blocks = [overlap(wanted, h) for h in held]
-            slices = [self.slice(r, b, at) for r, b, at in zip(refs, blocks, self.devices, strict=True)]
-            made.append(self._join(slices, source[0].dim, device))
+            pieces = {other: exchange.block(other, part) for other in exchange.senders(part)}
+            key = tuple((refs[place[other]], *block) for other, block in pieces.items())
+            if key not in seen:
+                blocks = {
+                    other: self.slice(refs[place[other]], block, self.devices[place[other]])
+                    for other, block in pieces.items()
+                }
+                seen[key] = self.assemble(exchange, part, blocks, device)
+            made.append(seen[key])
         return made
-
-    def _join(self, refs: list[Ref], dim: int, device: str) -> Ref:
-        if len(refs) == 1:
-            return refs[0]
-        axis = self.writer.const(dim, "int32", device)
-        return self.writer.add("ConcatV2", [*refs, axis], device=device)[0]
 
     def _reduce(self, refs: list[Ref], source: Sbp, device: str) -> Ref:
         if source.kind == "P" and self.writer.dtypes[refs[0]] != "bool":

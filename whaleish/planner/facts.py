@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from whaleish.graph import BACKWARD, FORWARD, LogicalGraph, layout_bytes
@@ -43,8 +44,13 @@ _FLOATS = ("float", "bfloat", "complex")
 class Facts:
     """What can be said of a graph before any layout is chosen.
 
+    Args:
+      roles: of each scope path, on the axis that is planned.
+      cuts: tensor -> into how many parts outer axes cut it, where they do.
+
     Attributes:
-      nbytes: of each tensor; a handle's is that of its variable. sizes: elements of each tensor.
+      nbytes: of the part of each tensor that outer axes leave; a handle's is that of its variable. sizes: elements of
+        each tensor, whole.
       handles: resource tensors of variables.
       weights: tensors that are a variable (its handle, and what is read, cast or reshaped from it) -> its handle.
       differentiable: tensors that depend on trainable variables, and so have a gradient where there is a backward.
@@ -57,12 +63,14 @@ class Facts:
       readers: tensor -> ops that read it.
     """
 
-    def __init__(self, graph: LogicalGraph, roles: list[Role]) -> None:
+    def __init__(self, graph: LogicalGraph, roles: list[Role], cuts: Mapping[int, int] | None = None) -> None:
         self.graph, self.roles = graph, roles
         self.sizes = [prod(t.shape or ()) for t in graph.tensors]
-        self.nbytes = [layout_bytes(t.shape or (), t.dtype) for t in graph.tensors]
+        self.nbytes: list[float] = [layout_bytes(t.shape or (), t.dtype) for t in graph.tensors]
         for v in graph.variables:
             self.nbytes[v.handle] = layout_bytes(v.shape, v.dtype)
+        for tensor, count in (cuts or {}).items():
+            self.nbytes[tensor] /= count
         self.handles = {v.handle for v in graph.variables}
         self.has_backward = any(op.phase == BACKWARD for op in graph.ops)
         self.weights, self.differentiable = self._dependents()

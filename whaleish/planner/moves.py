@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
-from whaleish.boxing.volume import volume
+from whaleish.boxing.route import Route, find_route
 from whaleish.graph import LogicalGraph, layout_bytes
-from whaleish.mesh import Mesh
 from whaleish.planner.plan import Plan
 from whaleish.sbp import Layout
 
@@ -19,6 +19,7 @@ class Move:
       tensor: what is moved; source and target: its layouts before and after.
       nbytes: what all devices send together, by the volume table.
       reader: the first op that reads the result; -1 for an output of the step.
+      collectives: how many follow one another in it.
     """
 
     tensor: int
@@ -26,6 +27,7 @@ class Move:
     target: Layout
     nbytes: float
     reader: int
+    collectives: int = 1
 
 
 def find_moves(graph: LogicalGraph, plan: Plan) -> dict[tuple[int, Layout], Move]:
@@ -52,14 +54,16 @@ def find_moves(graph: LogicalGraph, plan: Plan) -> dict[tuple[int, Layout], Move
         for layout, reader in sorted(readers.items(), key=lambda item: -sum(sbp.is_broadcast for sbp in item[0])):
             if layout in held:
                 continue
-            costs = [(_volume(have, layout, nbytes, plan.mesh), have) for have in held]
-            cost, source = min(costs, key=lambda pair: pair[0])
-            moves[tensor, layout] = Move(tensor, source, layout, cost, reader)
+            shape = spec.shape or ()
+            routes = [(have, find_route(plan.mesh, have, layout, shape, nbytes)) for have in held]
+            volume, collectives, source = min((_cost(route, have) for have, route in routes), key=lambda cost: cost[:2])
+            moves[tensor, layout] = Move(tensor, source, layout, volume, reader, collectives)
             held.append(layout)
     return moves
 
 
-def _volume(source: Layout, target: Layout, nbytes: float, mesh: Mesh) -> float:
-    return sum(
-        volume(a, b, nbytes, axis.size) for a, b, axis in zip(source, target, mesh.axes, strict=True)
-    )  # one axis so far: with several, each move also counts the copies along the other axes
+def _cost(route: Route | None, source: Layout) -> tuple[float, int, Layout]:
+    """Bytes, and collectives one after another; a layout that cannot be reached costs infinitely much."""
+    if route is None:
+        return inf, 0, source
+    return sum(hop.volume for hop in route), sum(hop.volume > 0 for hop in route), source

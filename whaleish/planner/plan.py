@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,21 +15,32 @@ _HEADER = "whaleish plan 1"
 
 
 class Choice(NamedTuple):
-    """How one op is carried out: the layouts it reads its inputs in, and those it leaves its outputs in."""
+    """How one op is carried out: the layouts it reads its inputs in, and those it leaves its outputs in.
+
+    Attributes:
+      expands: the axes on which it communicates inside, written out in primitive ops; as text `=0,1>`, or `=>` for the
+        first axis alone.
+    """
 
     inputs: tuple[Layout, ...]
     outputs: tuple[Layout, ...]
-    expands: bool = False
+    expands: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        arrow = " => " if self.expands else " -> "
+        axes = "" if self.expands == (0,) else ",".join(map(str, self.expands))
+        arrow = f" ={axes}> " if self.expands else " -> "
         return _join(self.inputs) + arrow + _join(self.outputs)
 
     @classmethod
     def parse(cls, text: str) -> Choice:
-        expands = " => " in text
-        left, _, right = text.partition(" => " if expands else " -> ")
-        return cls(_split(left), _split(right), expands)
+        arrow = _ARROW.search(text)
+        if arrow is None:
+            raise ValueError("a choice has an arrow, ->, => or =0,1>")
+        axes = tuple(map(int, arrow[1].split(","))) if arrow[1] else (0,) if arrow[0][1] == "=" else ()
+        return cls(_split(text[: arrow.start()]), _split(text[arrow.end() :]), axes)
+
+
+_ARROW = re.compile(r" (?:->|=([\d,]*)>) ")
 
 
 def _join(layouts: Sequence[Layout]) -> str:

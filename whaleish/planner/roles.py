@@ -1,11 +1,11 @@
-"""Roles: what the user's scopes ask of each op on the mesh's axis."""
+"""Roles: the mesh that the user's scopes imply, and what they ask of each op on each of its axes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from math import prod
 
-from whaleish.graph import LogicalGraph, ScopePath
+from whaleish.graph import LogicalGraph, Scope, ScopePath
 from whaleish.mesh import Axis, Mesh
 
 REPLICA, SPLIT = "replica", "split"
@@ -17,7 +17,7 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True)
 class Role:
-    """What is asked of an op.
+    """What is asked of an op on one axis.
 
     Attributes:
       kind: REPLICA (batch dim split, weights whole) or SPLIT (weights sharded).
@@ -28,14 +28,111 @@ class Role:
     dim: int | None = None
 
 
-def find_roles(graph: LogicalGraph, size: int) -> tuple[Mesh, list[Role]]:
-    """The mesh that the scopes imply on `size` devices, and the role of each scope path of the graph.
+def find_roles(graph: LogicalGraph, size: int) -> tuple[Mesh, list[list[Role]]]:
+    """The mesh that the scopes imply on `size` devices, and for each axis the role of each scope path of the graph.
+
+    Scopes that nest are axes, the outermost first. A scope with none inside spans all axes from its own on, unless its
+    degree is that of its own axis: beside a `replica` that holds a `split`, another `split` shards over all devices.
+    Elsewhere ops are `replica`.
 
     Raises:
       PlanError: scopes nest in a way, or want a number of devices, that there is no mesh for.
     """
-    roles = [_role(path, size) for path in graph.scopes]
-    chosen = {s.option("devices") for path in graph.scopes for s in path if s.option("devices") is not None}
+    paths = [_layers(path) for path in graph.scopes]
+    depth = max(1, *map(len, paths))
+    devices = _devices(paths, size)
+    sizes = _sizes(paths, depth, len(devices))
+    mesh = Mesh(tuple(map(Axis, _names(paths, depth), sizes)), devices)
+    return mesh, [[_role(path, axis, sizes) for path in paths] for axis in range(depth)]
+
+
+def _layers(path: ScopePath) -> ScopePath:
+    """The scopes of a path that are axes."""
+    for scope in path:
+        if scope.kind in ("stage", "pipeline", "auto"):
+            raise PlanError(f"wh.{scope.kind}() is not compiled yet; the scopes compiled are replica and split")
+        if scope.option("zero", 0):
+            raise PlanError(
+                f"replica(zero={scope.option('zero')}): sharded optimizer state is not compiled yet; use zero=0"
+            )
+    return tuple(scope for scope in path if scope.kind in (REPLICA, SPLIT))
+
+
+def _role(path: ScopePath, axis: int, sizes: list[int]) -> Role:
+    if not path or (axis >= len(path) and not _spans(path, sizes)):
+        return Role()
+    scope = path[min(axis, len(path) - 1)]
+    return Role(scope.kind, scope.option("dim"))
+
+
+def _spans(path: ScopePath, sizes: list[int]) -> bool:
+    """Whether the innermost scope of a path spans all axes from its own on, and not its own alone, as its degree says."""
+    return path[-1].option("degree") in (None, prod(sizes[len(path) - 1 :]))
+
+
+def _names(paths: list[ScopePath], depth: int) -> list[str]:
+    """`d` for the only axis; of several, each is called by the scopes that make it."""
+    if depth == 1:
+        return ["d"]
+    kinds = [{path[axis].kind for path in paths if len(path) > axis} for axis in range(depth)]
+    names = [kind.pop() if len(kind) == 1 else "d" for kind in kinds]
+    return [name if names.count(name) == 1 else f"{name}{axis}" for axis, name in enumerate(names)]
+
+
+def _sizes(paths: list[ScopePath], depth: int, size: int) -> list[int]:
+    """The size of each axis, from the degrees that are given."""
+    holding = {scope for path in paths for scope in path[:-1]}
+    given: dict[int, Scope] = {}
+    spanning: list[tuple[int, Scope]] = []
+    for path in paths:
+        for axis, scope in enumerate(path):
+            if scope.option("degree") is None:
+                continue
+            if scope not in holding and axis < depth - 1:
+                spanning.append((axis, scope))
+                continue
+            other = given.setdefault(axis, scope)
+            if other.option("degree") != scope.option("degree"):
+                raise PlanError(
+                    f"{_text(other)} and {_text(scope)} are one axis of the mesh and want different numbers of parts; "
+                    "give both the same degree"
+                )
+    known = {axis: int(scope.option("degree")) for axis, scope in given.items()}
+    open_axes = [axis for axis in range(depth) if axis not in known]
+    left, rest = divmod(size, prod(known.values()))
+    said = " and ".join(_text(scope) for _, scope in sorted(given.items()))
+    if rest or (left > 1 and not open_axes):
+        count = prod(known.values())
+        raise PlanError(
+            f"{said} on {size} device{'' if size == 1 else 's'}: the scopes of a step share all devices, so their "
+            f"degrees must multiply to {size}. Change one, leave the degree out to have it inferred, or call wh.init() "
+            f"with {count} devices"
+        )
+    if len(open_axes) > 1 and left > 1:
+        nest = max(paths, key=len)
+        raise PlanError(
+            f"{' inside '.join(_text(scope) for scope in reversed(nest))}: nested scopes are axes of a mesh, and "
+            f"{size} devices can be dealt out to them in several ways. Give all but one a degree: the product of the "
+            f"degrees is {size}"
+        )
+    sizes = [known.get(axis, left if axis in open_axes[:1] else 1) for axis in range(depth)]
+    for axis, scope in spanning:
+        if scope.option("degree") not in (sizes[axis], prod(sizes[axis:])):
+            raise PlanError(
+                f"{_text(scope)} is beside scopes that deal the {size} devices out as {' x '.join(map(str, sizes))}; "
+                f"its degree can be {sizes[axis]} or {prod(sizes[axis:])}. Give it one of these, or leave it out"
+            )
+    return sizes
+
+
+def _devices(paths: list[ScopePath], size: int) -> tuple[int, ...]:
+    inner = [scope for path in paths for scope in path[1:] if scope.option("devices") is not None]
+    if inner:
+        raise PlanError(
+            f"{_text(inner[0])} is inside another scope: the outermost scope names the devices, and those inside are "
+            "dealt out of them in order. Leave its devices out and give it a degree"
+        )
+    chosen = {path[0].option("devices") for path in paths if path and path[0].option("devices") is not None}
     if len(chosen) > 1:
         raise PlanError(
             f"the scopes name different devices: {' and '.join(str(list(d)) for d in sorted(chosen))}. "
@@ -51,31 +148,9 @@ def find_roles(graph: LogicalGraph, size: int) -> tuple[Mesh, list[Role]]:
             f"devices={list(devices)} leaves some of the {size} devices without work; "
             f"name all of them, or call wh.init() with {len(devices)} devices"
         )
-    return Mesh((Axis("d", size),), devices), roles
+    return devices
 
 
-def _role(path: ScopePath, size: int) -> Role:
-    layers = [scope for scope in path if scope.kind in (REPLICA, SPLIT)]
-    for scope in path:
-        if scope.kind in ("stage", "pipeline", "auto"):
-            raise PlanError(f"wh.{scope.kind}() is not compiled yet; the scopes compiled are replica and split")
-    if len(layers) > 1:
-        names = " inside ".join(f"{scope.kind}()" for scope in reversed(layers))
-        raise PlanError(
-            f"{names}: nested scopes need a mesh of {len(layers)} axes, and only one axis is compiled yet. "
-            "Put the scopes beside each other: they then share all devices"
-        )
-    if not layers:
-        return Role()
-    (scope,) = layers
-    degree: Any = scope.option("degree")
-    if degree is not None and degree != size:
-        raise PlanError(
-            f"{scope.kind}(degree={degree}) on {size} devices: a scope that is not nested uses all of them; "
-            f"leave the degree out, or call wh.init() with {degree} devices"
-        )
-    if scope.option("zero", 0):
-        raise PlanError(
-            f"replica(zero={scope.option('zero')}): sharded optimizer state is not compiled yet; use zero=0"
-        )
-    return Role(scope.kind, scope.option("dim"))
+def _text(scope: Scope) -> str:
+    options = ", ".join(f"{name}={value!r}" for name, value in scope.options)
+    return f"{scope.kind}({options})"

@@ -12,19 +12,20 @@ tensor, which has the dual layout. That is why two stacked products come out col
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from whaleish.boxing.volume import volume
 from whaleish.cluster import Cluster
 from whaleish.graph import FORWARD, LogicalGraph
+from whaleish.mesh import Mesh
 from whaleish.planner.facts import Facts
 from whaleish.planner.judge import Judge
 from whaleish.planner.local import LocalValues
 from whaleish.planner.partial import settle_partials
-from whaleish.planner.plan import Choice, Plan
+from whaleish.planner.plan import Plan
 from whaleish.planner.roles import SPLIT, PlanError, find_roles
-from whaleish.planner.view import AxisView, Candidate
+from whaleish.planner.view import AxisView, Candidate, OuterAxis, choice_of
 from whaleish.sbp import B, Layout, Sbp, dual
 
 BEAM = 24
@@ -37,42 +38,66 @@ def make_plan(
     *,
     fingerprint: str = "0",
     inputs: tuple[Layout, ...] | None = None,
-    variables: Mapping[str, Layout] | None = None,
+    variables: Mapping[str, tuple[Layout, Mesh | None]] | None = None,
 ) -> Plan:
     """Plans a captured step for the devices of a cluster.
+
+    One mesh axis is planned after the other, outer to inner, each on the parts that the axes before it leave (so does
+    SoyBean, Wang et al., 2018, which cuts in two again and again).
 
     Args:
       graph: the step.
       cluster: how many devices, and how fast.
       fingerprint: identifies the graph in the plan.
-      inputs: layout in which each argument arrives; the default is B, every process is given the whole batch.
-      variables: layouts that variables have already; they keep them where every op that uses them has a rule.
+      inputs: layout in which each argument arrives, over all devices as one axis; the default is B, every process is
+        given the whole batch.
+      variables: layouts and meshes that variables have already; where the mesh is the plan's, and every op that uses
+        them has a rule, they keep them.
 
     Raises:
       PlanError: the scopes cannot be satisfied; names the scope or op, and what to do.
     """
     mesh, roles = find_roles(graph, cluster.size)
-    (axis,) = mesh.axes
-    arrivals = [layout[0] for layout in inputs] if inputs else [B] * len(graph.inputs)
-    view = AxisView(graph, axis, cluster)
-    facts = Facts(graph, roles)
-    named = {v.handle: variables[v.name][0] for v in graph.variables if variables and v.name in variables}
-    fixed = {handle: sbp for handle, sbp in named.items() if handle not in facts.whole}
-    search = Search(facts, view, dict(zip(graph.inputs, arrivals, strict=True)), fixed)
-    taken = search.run()
-    raw = {index for index, candidate in enumerate(taken) if search.local.is_raw(index, candidate)}
-    candidates = settle_partials(view, taken, set(graph.outputs), raw)
-    layouts = search.layouts
+    arrivals = inputs or ((B,),) * len(graph.inputs)
+    stored = {
+        v.handle: variables[v.name][0]
+        for v in graph.variables
+        if variables and v.name in variables and variables[v.name][1] == mesh
+    }
+    outer: list[OuterAxis] = []
+    handles: list[dict[int, Sbp]] = []
+    for number, axis in enumerate(mesh.axes):
+        view = AxisView(graph, axis, cluster, outer)
+        facts = Facts(graph, roles[number], _cuts(graph, outer, handles))
+        fixed = {handle: layout[number] for handle, layout in stored.items() if handle not in facts.whole}
+        search = Search(facts, view, {t: layout[0] for t, layout in zip(graph.inputs, arrivals, strict=True)}, fixed)
+        taken = search.run()
+        raw = {index for index, candidate in enumerate(taken) if search.local.is_raw(index, candidate)}
+        outer.append(OuterAxis(axis, settle_partials(view, taken, set(graph.outputs), raw)))
+        handles.append(search.layouts)
     return Plan(
         mesh=mesh,
         graph=fingerprint,
-        inputs=tuple((sbp,) for sbp in arrivals),
-        outputs=tuple((B,) for _ in graph.outputs),
-        variables=tuple((v.name, (layouts.get(v.handle, B),)) for v in graph.variables),
-        choices=tuple(
-            Choice(tuple((s,) for s in c.inputs), tuple((s,) for s in c.outputs), c.expands) for c in candidates
-        ),
+        inputs=arrivals,
+        outputs=tuple((B,) * len(mesh.axes) for _ in graph.outputs),
+        variables=tuple((v.name, tuple(found.get(v.handle, B) for found in handles)) for v in graph.variables),
+        choices=tuple(map(choice_of, zip(*(planned.taken for planned in outer), strict=True))),
     )
+
+
+def _cuts(graph: LogicalGraph, outer: Sequence[OuterAxis], handles: Sequence[Mapping[int, Sbp]]) -> dict[int, int]:
+    """Tensor -> into how many parts the outer axes cut it where it is made, or stored."""
+    cuts: dict[int, int] = {}
+    for planned, layouts in zip(outer, handles, strict=True):
+        made = (
+            (tensor, sbp)
+            for op, candidate in zip(graph.ops, planned.taken, strict=True)
+            for tensor, sbp in zip(op.outputs, candidate.outputs, strict=True)
+        )
+        for tensor, sbp in (*made, *layouts.items()):
+            if sbp.is_split:
+                cuts[tensor] = cuts.get(tensor, 1) * planned.axis.size
+    return cuts
 
 
 @dataclass(slots=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from whaleish.cluster import Cluster
 from whaleish.graph import LogicalGraph
 from whaleish.mesh import Axis
 from whaleish.planner.flops import bytes_touched, flops
+from whaleish.planner.plan import Choice
 from whaleish.rules import OpView, Signature, TensorSpec, registry
 from whaleish.sbp import S, Sbp
 
@@ -31,6 +34,15 @@ class Candidate(NamedTuple):
         return str(Signature(self.inputs, self.outputs))
 
 
+def choice_of(candidates: Sequence[Candidate]) -> Choice:
+    """An op's choice on a mesh, from its candidate on each axis."""
+    return Choice(
+        tuple(zip(*(c.inputs for c in candidates), strict=True)),
+        tuple(zip(*(c.outputs for c in candidates), strict=True)),
+        tuple(axis for axis, c in enumerate(candidates) if c.expands),
+    )
+
+
 def op_view(graph: LogicalGraph, index: int) -> OpView:
     """An op without its name and place, as rules see it."""
     op, tensors = graph.ops[index], graph.tensors
@@ -43,11 +55,28 @@ def op_view(graph: LogicalGraph, index: int) -> OpView:
     )
 
 
-class AxisView:
-    """Ops, candidates and compute cost for one axis; equal ops share the work."""
+@dataclass(frozen=True)
+class OuterAxis:
+    """An axis further out that is planned already.
 
-    def __init__(self, graph: LogicalGraph, axis: Axis, cluster: Cluster) -> None:
-        self.graph, self.axis, self.cluster = graph, axis, cluster
+    Attributes:
+      taken: the candidate of each op there; it may grow with the graph.
+    """
+
+    axis: Axis
+    taken: Sequence[Candidate]
+
+
+class AxisView:
+    """Ops, candidates and compute cost for one axis; equal ops share the work.
+
+    Args:
+      outer: the axes further out. What this axis cuts are the parts that they leave, so a candidate must fit parts of
+        every length.
+    """
+
+    def __init__(self, graph: LogicalGraph, axis: Axis, cluster: Cluster, outer: Sequence[OuterAxis] = ()) -> None:
+        self.graph, self.axis, self.cluster, self.outer = graph, axis, cluster, tuple(outer)
         self._by_key: dict[tuple[object, ...], tuple[Candidate, ...]] = {}
 
     def op(self, index: int) -> OpView:
@@ -56,13 +85,13 @@ class AxisView:
     def candidates(self, index: int) -> tuple[Candidate, ...]:
         """All legal signatures of an op, all-B first."""
         view = self.op(index)
-        key = view.key
+        around = self._around(index)
+        key = (view.key, around)
         found = self._by_key.get(key)
         if found is None:
             rule = registry.get(view.type)
             empty = rule is None or rule.split_empty
-            work = self.cluster.compute_seconds(flops(view), bytes_touched(view))
-            fitted = (self._fit(view, s, work, empty) for s in registry.signatures(view))
+            fitted = (self._fit(view, s, self._work(index, view), empty, around) for s in registry.signatures(view))
             found = self._by_key[key] = tuple(dict.fromkeys(c for c in fitted if c is not None))
         return found
 
@@ -75,24 +104,45 @@ class AxisView:
         entries = [S(e.dim, e.unit * factor) if e.is_split else e for e in (*candidate.inputs, *candidate.outputs)]
         count = len(candidate.inputs)
         signature = Signature(tuple(entries[:count]), tuple(entries[count:]), candidate.expands, candidate.inner_bytes)
-        return self._fit(view, signature, candidate.work, True)
+        return self._fit(view, signature, candidate.work, True, self._around(index))
 
-    def _fit(self, view: OpView, signature: Signature, work: float, empty: bool) -> Candidate | None:
+    def _around(self, index: int) -> tuple[tuple[Sbp, ...], ...]:
+        """The op's layouts on the outer axes, its inputs' and then its outputs'."""
+        return tuple((*outer.taken[index].inputs, *outer.taken[index].outputs) for outer in self.outer)
+
+    def _work(self, index: int, view: OpView) -> float:
+        if self.outer and (seconds := self.outer[-1].taken[index].seconds):
+            return seconds
+        return self.cluster.compute_seconds(flops(view), bytes_touched(view))
+
+    def _lengths(self, length: int, dim: int, around: Sequence[Sbp]) -> tuple[int, ...]:
+        found = {length}
+        for outer, sbp in zip(self.outer, around, strict=True):
+            if sbp.is_split and sbp.dim == dim:
+                found = {b - a for part in found for a, b in itertools.pairwise(outer.axis.cuts(part, sbp.unit))}
+        return tuple(sorted(found))
+
+    def _fit(
+        self, view: OpView, signature: Signature, work: float, empty: bool, around: tuple[tuple[Sbp, ...], ...]
+    ) -> Candidate | None:
         """None where the signature cannot be cut on this axis."""
         share = 1.0
         entries = []
-        for sbp, spec in zip((*signature.inputs, *signature.outputs), (*view.inputs, *view.outputs), strict=True):
+        sbps, specs = (*signature.inputs, *signature.outputs), (*view.inputs, *view.outputs)
+        for slot, (sbp, spec) in enumerate(zip(sbps, specs, strict=True)):
             if sbp.is_split:
-                if spec.shape is None or sbp.dim >= len(spec.shape) or spec.shape[sbp.dim] % sbp.unit:
+                if spec.shape is None or sbp.dim >= len(spec.shape):
                     return None
-                length = spec.shape[sbp.dim]
+                lengths = self._lengths(spec.shape[sbp.dim], sbp.dim, [layouts[slot] for layouts in around])
+                if any(length % sbp.unit for length in lengths):
+                    return None
                 # One unit cannot be shared: whoever holds it would do the whole op.
-                if length // sbp.unit < (min(2, self.axis.size) if empty else self.axis.size):
+                if min(lengths) // sbp.unit < (min(2, self.axis.size) if empty else self.axis.size):
                     return None
-                cuts = self.axis.cuts(length, sbp.unit)
-                longest = max(b - a for a, b in itertools.pairwise(cuts))
+                length = max(lengths)
+                longest = max(b - a for a, b in itertools.pairwise(self.axis.cuts(length, sbp.unit)))
                 share = min(share, longest / length if length else 1.0)
-                sbp = self.axis.normal(sbp, length)
+                sbp = self.axis.normal(sbp, *lengths)
             entries.append(sbp)
         count = len(view.inputs)
         return Candidate(

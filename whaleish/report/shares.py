@@ -10,7 +10,7 @@ from whaleish.planner.flops import flops
 from whaleish.planner.plan import Plan
 from whaleish.planner.view import op_view
 from whaleish.rules import OpView, TensorSpec
-from whaleish.sbp import Layout, is_whole
+from whaleish.sbp import Layout
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def shares(graph: LogicalGraph, plan: Plan, *, once: bool) -> list[Share]:
     """One share per part of the mesh. `graph` and `plan` are the expanded ones.
 
     Args:
-      once: whole ops and whole variables are on the first device only, as in one process with several devices.
+      once: of parts that do or store the same only the first does, as in one process with several devices.
     """
     parts = range(plan.mesh.size)
     done, total = [0.0] * len(parts), 0.0
@@ -41,18 +41,14 @@ def shares(graph: LogicalGraph, plan: Plan, *, once: bool) -> list[Share]:
             continue
         view = op_view(graph, index)
         total += flops(view)
-        whole = is_whole(*choice.inputs, *choice.outputs)
         for part in parts:
-            if whole:
-                done[part] += 0.0 if once and part else flops(view)
-            else:
+            if not once or plan.mesh.first_alike(part, *choice.inputs, *choice.outputs) == part:
                 done[part] += flops(_local(view, choice.inputs, choice.outputs, plan.mesh, part))
     held, everything = [0] * len(parts), 0
     for variable, (_, layout) in zip(graph.variables, plan.variables, strict=True):
         everything += layout_bytes(variable.shape, variable.dtype)
-        whole = is_whole(layout)
         for part in parts:
-            if not (whole and once and part):
+            if not once or plan.mesh.first_alike(part, layout) == part:
                 held[part] += layout_bytes(plan.mesh.local_shape(variable.shape, layout, part), variable.dtype)
     return [Share(done[part], total, held[part], everything) for part in parts]
 

@@ -10,8 +10,9 @@ from tensorflow.core.framework.function_pb2 import FunctionDef
 
 from whaleish.boxing.boxer import Boxer
 from whaleish.graph import LogicalGraph
+from whaleish.mesh import Axis, Mesh
 from whaleish.planner.moves import find_moves
-from whaleish.planner.plan import Plan
+from whaleish.planner.plan import Choice, Plan
 from whaleish.planner.view import op_view
 from whaleish.rewrite.part import PartLowering
 from whaleish.rules import registry
@@ -49,8 +50,9 @@ BoxerFactory = Callable[[FunctionWriter, Mapping[int, Ref]], Boxer]
 class Emitter:
     """Writes the parts that one process holds.
 
-    A whole op (all its layouts are B) of a process with several devices is written once, on the first: its results are
-    read from there by the others.
+    Parts that would do the same of the same, those that differ only on axes where all layouts of an op are B, share it
+    where one process holds several: it is written once, for the first of them, and the others read its results. So an
+    assignment happens once for each piece of a variable.
     """
 
     def __init__(self, graph: LogicalGraph, plan: Plan, parts: Sequence[int], devices: Sequence[str]) -> None:
@@ -64,13 +66,12 @@ class Emitter:
         self._nodes: list[list[list[str]]] = []
         self._effects = frozenset(graph.effects)
         self._op_depths = [0] * len(graph.ops)
-        self._layouts = {
-            v.handle: layout for v, (_, layout) in zip(graph.variables, plan.variables, strict=True)
-        } | dict(zip(graph.inputs, plan.inputs, strict=True))
+        self._stored = {v.handle: layout for v, (_, layout) in zip(graph.variables, plan.variables, strict=True)}
 
     def run(self, make_boxer: BoxerFactory) -> Emitted:
-        self._write_arguments()
-        self.boxer = make_boxer(self.writer, {tensor: refs[0] for (tensor, _), refs in self._held.items()})
+        arrived = self._write_arguments()
+        self.boxer = make_boxer(self.writer, {tensor: refs[0] for tensor, refs in arrived.items()})
+        self._arrange(arrived)
         for index in range(len(self.graph.ops)):
             self._write_op(index)
         for tensor, layout in zip(self.graph.outputs, self.plan.outputs, strict=True):
@@ -81,38 +82,51 @@ class Emitter:
         self.emitted.must_run = list(dict.fromkeys(self.emitted.must_run))
         return self.emitted
 
-    def _write_arguments(self) -> None:
-        """Arguments for the step's inputs and for the variables' storage, in that order."""
+    def _write_arguments(self) -> dict[int, list[Ref]]:
+        """Arguments for the step's inputs and for the variables' storage, in that order; the refs of the inputs."""
         dtypes = {v.handle: v.dtype for v in self.graph.variables}
-        for tensor in (*self.graph.inputs, *dtypes):
-            layout, spec = self._layouts[tensor], self.graph.tensors[tensor]
-            whole = is_whole(layout)
-            refs = []
-            for part in [-1] if whole else self.parts:
-                shape = spec.shape
-                if shape is not None and not whole:
-                    shape = self.mesh.local_shape(shape, layout, part)
-                refs.append(self.writer.argument("argument", spec.dtype, shape, dtypes.get(tensor)))
-                self.emitted.arguments.append((tensor, part))
-            self._held[tensor, layout] = refs * len(self.parts) if whole else refs
+        flat, arrived = Mesh((Axis("d", self.mesh.size),), self.mesh.devices), {}
+        for tensor, layout in zip(self.graph.inputs, self.plan.inputs, strict=True):
+            arrived[tensor] = self._argument(tensor, layout, flat)
+        for handle, layout in self._stored.items():
+            self._held[handle, layout] = self._argument(handle, layout, self.mesh, dtypes[handle])
+        return arrived
+
+    def _argument(self, tensor: int, layout: Layout, mesh: Mesh, variable: str | None = None) -> list[Ref]:
+        spec, whole = self.graph.tensors[tensor], is_whole(layout)
+        made: dict[int, Ref] = {}  # parts that hold the same piece are given it once
+        alike = [-1 if whole else mesh.first_alike(part, layout) for part in self.parts]
+        for first, part in zip(alike, self.parts, strict=True):
+            if first not in made:
+                shape = spec.shape if whole or spec.shape is None else mesh.local_shape(spec.shape, layout, part)
+                made[first] = self.writer.argument("argument", spec.dtype, shape, variable)
+                self.emitted.arguments.append((tensor, -1 if whole else part))
+        return [made[first] for first in alike]
+
+    def _arrange(self, arrived: dict[int, list[Ref]]) -> None:
+        """Inputs arrive over all parts as if they were one axis; here they get the layouts that the plan reads."""
+        for (tensor, refs), (arrival,) in zip(arrived.items(), self.plan.inputs, strict=True):
+            (layout,) = self.plan.choices[self.graph.tensors[tensor].producer].outputs
+            if arrival.is_split and len(layout) > 1:
+                refs = self.boxer.arrange(refs, arrival, layout, self.graph.tensors[tensor].shape or ())
+            self._held[tensor, layout] = refs
 
     def _write_op(self, index: int) -> None:
         op, choice = self.graph.ops[index], self.plan.choices[index]
         constant = bool(op.outputs) and all(t in self.graph.constants for t in op.outputs)
-        if constant or (op.outputs and op.outputs[0] in self._layouts):
+        if constant or op.type == "Placeholder":
             self._nodes.append([[]] * len(self.parts))
             return
         whole = is_whole(*choice.inputs, *choice.outputs)
-        count = 1 if whole else len(self.parts)
         inputs = [self._refs(t, layout) for t, layout in zip(op.inputs, choice.inputs, strict=True)]
         view, rule = op_view(self.graph, index), registry.get(op.type)
         # Ops that a pass made may have no kernel under their type: their rule writes them, whole or not.
         lower = None if rule is None or (whole and op.payload is not None) else rule.lower
         gate = self.boxer.gate if index in self._effects else []
-        results: list[list[Ref]] = []
-        nodes: list[list[str]] = []
-        for k in range(count):
-            refs = [held[k] for held in inputs]
+        results: dict[int, list[Ref]] = {}
+        nodes: dict[int, list[str]] = {}
+        first = self._sharers(choice)
+        for k in sorted(set(first)):
             lowering = PartLowering(
                 self.writer,
                 view,
@@ -121,18 +135,23 @@ class Emitter:
                 self.mesh,
                 self.parts[k],
                 self.devices[k],
-                refs,
-                [*gate, *self._controls(op.controls, range(len(self.parts)) if whole else [k])],
+                [held[k] for held in inputs],
+                [*gate, *self._controls(op.controls, [place for place, owner in enumerate(first) if owner == k])],
             )
-            results.append(lower(lowering) if lower else lowering.same())
-            nodes.append(lowering.nodes)
-        if whole:
-            results, nodes = results * len(self.parts), nodes * len(self.parts)
-        self._nodes.append(nodes)
+            results[k] = lower(lowering) if lower else lowering.same()
+            nodes[k] = lowering.nodes
+        self._nodes.append([nodes[k] for k in first])
         depths = [self._depth(t, layout) for t, layout in zip(op.inputs, choice.inputs, strict=True)]
         self._op_depths[index] = max([*depths, *(self._op_depths[c] for c in op.controls)], default=0)
         for slot, (tensor, layout) in enumerate(zip(op.outputs, choice.outputs, strict=True)):
-            self._held[tensor, layout] = [made[slot] for made in results]
+            self._held[tensor, layout] = [results[k][slot] for k in first]
+
+    def _sharers(self, choice: Choice) -> list[int]:
+        """For each part the place of the part that does the op for it."""
+        places: dict[int, int] = {}
+        for place, part in enumerate(self.parts):
+            places.setdefault(self.mesh.first_alike(part, *choice.inputs, *choice.outputs), place)
+        return [places[self.mesh.first_alike(part, *choice.inputs, *choice.outputs)] for part in self.parts]
 
     def _controls(self, ops: Sequence[int], places: Sequence[int]) -> list[str]:
         return [name for index in ops for k in places for name in self._nodes[index][k]]
@@ -141,7 +160,7 @@ class Emitter:
         """Collectives that a tensor in a layout depends on: the longest chain of them."""
         depth, move = self._op_depths[self.graph.tensors[tensor].producer], self.moves.get((tensor, layout))
         while move is not None:
-            depth += move.nbytes > 0
+            depth += move.collectives
             move = self.moves.get((tensor, move.source))
         return depth
 

@@ -8,8 +8,9 @@ from math import inf
 from whaleish.boxing.volume import volume
 from whaleish.cluster import Cluster
 from whaleish.graph import LogicalGraph, Op, Tensor, layout_bytes
+from whaleish.mesh import Mesh
 from whaleish.planner.plan import Choice, Plan
-from whaleish.planner.view import AxisView, Candidate, op_view
+from whaleish.planner.view import AxisView, Candidate, OuterAxis, choice_of, op_view
 from whaleish.rules import registry
 from whaleish.rules.rule import Fragment, Signature
 from whaleish.sbp import B, Sbp
@@ -18,11 +19,10 @@ from whaleish.sbp import B, Sbp
 def expand(graph: LogicalGraph, plan: Plan) -> tuple[LogicalGraph, Plan]:
     """The same step with every expanding op replaced by its fragment; graph and plan are returned as they are if none.
 
-    Each primitive takes the signature that its inputs' layouts make cheapest.
+    Each primitive takes, on each axis, the signature that its inputs' layouts make cheapest.
     """
     if not any(choice.expands for choice in plan.choices):
         return graph, plan
-    (axis,) = plan.mesh.axes
     result = LogicalGraph(
         ops=[],
         tensors=[replace(tensor) for tensor in graph.tensors],
@@ -32,22 +32,16 @@ def expand(graph: LogicalGraph, plan: Plan) -> tuple[LogicalGraph, Plan]:
         constants=dict(graph.constants),
         scopes=graph.scopes,
     )
-    view = AxisView(result, axis, Cluster(axis.size))
-    choices: list[Choice] = []
+    writer = _Writer(result, plan.mesh)
     renamed: dict[int, int] = {}
     origin: list[int] = []
     places: list[int] = []
     for index, (op, choice) in enumerate(zip(graph.ops, plan.choices, strict=True)):
         controls = tuple(places[c] for c in op.controls)
         if choice.expands:
-            held = dict(zip(op.inputs, choice.inputs, strict=True))
-            fragment = _fragment(graph, index)
-            renamed |= _write(result, view, op, controls, fragment, held, choices)
+            renamed |= writer.write(op, controls, _fragment(graph, index), choice)
         else:
-            result.ops.append(replace(op, controls=controls))
-            for tensor in op.outputs:
-                result.tensors[tensor].producer = len(result.ops) - 1
-            choices.append(choice)
+            writer.copy(op, controls, choice)
         origin += [index] * (len(result.ops) - len(origin))
         places.append(len(result.ops) - 1)
     for op in result.ops:
@@ -55,7 +49,7 @@ def expand(graph: LogicalGraph, plan: Plan) -> tuple[LogicalGraph, Plan]:
     result.outputs = tuple(renamed.get(t, t) for t in graph.outputs)
     result.effects = tuple(places[index] for index in graph.effects)
     result.source = lambda index: graph.source(origin[index])
-    return result, replace(plan, choices=tuple(choices))
+    return result, replace(plan, choices=tuple(writer.choices))
 
 
 def _fragment(graph: LogicalGraph, index: int) -> Fragment:
@@ -66,65 +60,79 @@ def _fragment(graph: LogicalGraph, index: int) -> Fragment:
     return rule.expand(view)
 
 
-def _write(
-    result: LogicalGraph,
-    view: AxisView,
-    op: Op,
-    controls: tuple[int, ...],
-    fragment: Fragment,
-    held: dict[int, tuple[Sbp, ...]],
-    choices: list[Choice],
-) -> dict[int, int]:
-    """Appends a fragment's ops and their choices; returns old output tensor -> new one."""
-    values = list(op.inputs)
-    layouts: dict[int, list[Sbp]] = {tensor: [layout[0]] for tensor, layout in held.items()}
-    for type, inputs, outputs, attrs in fragment.steps:
-        made = len(result.tensors)
-        for slot, value in enumerate(outputs):
-            spec = fragment.specs[value]
-            result.tensors.append(Tensor(len(result.ops), slot, spec.shape, spec.dtype))
-            if value in fragment.constants:
-                result.constants[made + slot] = fragment.constants[value]
-        values += range(made, len(result.tensors))
-        tensors = tuple(values[i] for i in inputs)
-        result.ops.append(
-            Op(
-                f"{op.name}/{type}",
-                type,
-                tensors,
-                tuple(range(made, len(result.tensors))),
-                controls,
-                attrs,
-                op.phase,
-                op.scope,
-            )
-        )
-        taken = _cheapest(result, view, layouts, fragment, outputs)
-        for tensor, need in zip(tensors, taken.inputs, strict=True):
-            if need not in layouts[tensor]:
-                layouts[tensor].append(need)
-        for tensor, sbp in zip(result.ops[-1].outputs, taken.outputs, strict=True):
-            layouts[tensor] = [sbp]
-        choices.append(Choice(tuple((s,) for s in taken.inputs), tuple((s,) for s in taken.outputs)))
-    return {old: values[new] for old, new in zip(op.outputs, fragment.outputs, strict=True)}
+class _Writer:
+    """Appends ops and their choices to a graph.
 
+    Attributes:
+      choices: of the graph's ops.
+    """
 
-def _cheapest(
-    graph: LogicalGraph, view: AxisView, layouts: dict[int, list[Sbp]], fragment: Fragment, made: tuple[int, ...]
-) -> Candidate:
-    """The allowed signature of the last op that moves the fewest bytes, then computes the least."""
-    index = len(graph.ops) - 1
-    op, parts = graph.ops[index], view.axis.size
-    best: tuple[float, float] = (inf, inf)
-    taken = view.candidates(index)[0]
-    for candidate in view.candidates(index):
-        if candidate.expands or not fragment.allows(made, Signature(candidate.inputs, candidate.outputs)):
-            continue
-        moved = 0.0
-        for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
-            spec = graph.tensors[tensor]
-            held = [B] if tensor in graph.constants else layouts[tensor]
-            moved += min(volume(have, need, layout_bytes(spec.shape or (), spec.dtype), parts) for have in held)
-        if (moved, candidate.seconds) < best:
-            best, taken = (moved, candidate.seconds), candidate
-    return taken
+    def __init__(self, graph: LogicalGraph, mesh: Mesh) -> None:
+        self.graph = graph
+        self.choices: list[Choice] = []
+        self._taken: list[list[Candidate]] = [[] for _ in mesh.axes]
+        outer = [OuterAxis(axis, taken) for axis, taken in zip(mesh.axes, self._taken, strict=True)]
+        cluster = Cluster(mesh.size)
+        self._views = [AxisView(graph, axis, cluster, outer[:number]) for number, axis in enumerate(mesh.axes)]
+
+    def copy(self, op: Op, controls: tuple[int, ...], choice: Choice) -> None:
+        self.graph.ops.append(replace(op, controls=controls))
+        for tensor in op.outputs:
+            self.graph.tensors[tensor].producer = len(self.graph.ops) - 1
+        self.choices.append(choice)
+        for number, taken in enumerate(self._taken):
+            inputs, outputs = (tuple(layout[number] for layout in layouts) for layouts in choice[:2])
+            taken.append(Candidate(inputs, outputs, False, 0, 0.0))
+
+    def write(self, op: Op, controls: tuple[int, ...], fragment: Fragment, choice: Choice) -> dict[int, int]:
+        """Writes an op's fragment; returns old output tensor -> new one."""
+        graph, values = self.graph, list(op.inputs)
+        held: list[dict[int, list[Sbp]]] = [
+            {tensor: [layout[number]] for tensor, layout in zip(op.inputs, choice.inputs, strict=True)}
+            for number in range(len(self._views))
+        ]
+        for type, inputs, outputs, attrs in fragment.steps:
+            made = len(graph.tensors)
+            for slot, value in enumerate(outputs):
+                spec = fragment.specs[value]
+                graph.tensors.append(Tensor(len(graph.ops), slot, spec.shape, spec.dtype))
+                if value in fragment.constants:
+                    graph.constants[made + slot] = fragment.constants[value]
+            results = tuple(range(made, len(graph.tensors)))
+            values += results
+            name, tensors = f"{op.name}/{type}", tuple(values[i] for i in inputs)
+            graph.ops.append(Op(name, type, tensors, results, controls, attrs, op.phase, op.scope))
+            for number, layouts in enumerate(held):
+                taken = self._cheapest(number, layouts, fragment if number in choice.expands else None, outputs)
+                self._taken[number].append(taken)
+                for tensor, need in zip(tensors, taken.inputs, strict=True):
+                    if need not in layouts[tensor]:
+                        layouts[tensor].append(need)
+                layouts |= {tensor: [sbp] for tensor, sbp in zip(results, taken.outputs, strict=True)}
+            self.choices.append(choice_of([taken[-1] for taken in self._taken]))
+        return {old: values[new] for old, new in zip(op.outputs, fragment.outputs, strict=True)}
+
+    def _cheapest(
+        self, axis: int, layouts: dict[int, list[Sbp]], fragment: Fragment | None, made: tuple[int, ...]
+    ) -> Candidate:
+        """The signature of the last op that moves the fewest bytes on an axis, then computes the least.
+
+        Args:
+          fragment: what the op is a part of, where it expands on this axis: it may fix the layouts of what is made.
+        """
+        graph, view, index = self.graph, self._views[axis], len(self.graph.ops) - 1
+        op, parts = graph.ops[index], view.axis.size
+        best: tuple[float, float] = (inf, inf)
+        taken = view.candidates(index)[0]
+        for candidate in view.candidates(index):
+            fixed = fragment is None or fragment.allows(made, Signature(candidate.inputs, candidate.outputs))
+            if candidate.expands or not fixed:
+                continue
+            moved = 0.0
+            for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
+                spec = graph.tensors[tensor]
+                held = [B] if tensor in graph.constants else layouts[tensor]
+                moved += min(volume(have, need, layout_bytes(spec.shape or (), spec.dtype), parts) for have in held)
+            if (moved, candidate.seconds) < best:
+                best, taken = (moved, candidate.seconds), candidate
+        return taken

@@ -22,17 +22,9 @@ def _fold(function: Callable, values: Sequence[tf.Tensor]) -> tf.Tensor:
     return result
 
 
-def owner(mesh: Mesh, layout: Layout, part: int) -> int:
-    """The first part that holds the same piece: the one at position 0 of every axis over which the tensor is B."""
-    number = 0
-    for axis, position, sbp in zip(mesh.axes, mesh.coordinate(part), layout, strict=True):
-        number = number * axis.size + (0 if sbp.is_broadcast else position)
-    return number
-
-
 def owners(mesh: Mesh, layout: Layout) -> tuple[int, ...]:
     """The parts whose pieces, merged, are the whole tensor; each piece once."""
-    return tuple(part for part in range(mesh.size) if owner(mesh, layout, part) == part)
+    return tuple(part for part in range(mesh.size) if mesh.first_alike(part, layout) == part)
 
 
 def merge(mesh: Mesh, layout: Layout, value_of: Callable[[int], tf.Tensor]) -> tf.Tensor:
@@ -96,11 +88,11 @@ class Parts:
         self.numbers = tuple(part for part in range(mesh.size) if devices[part] is not None)
         made: dict[int, tf_private.Resource] = {}
         for part in self.numbers:
-            key = owner(mesh, layout, part)
+            key = mesh.first_alike(part, layout)
             if key not in made:
                 local = tf.TensorShape(mesh.local_shape(shape, layout, part))
                 made[key] = tf_private.Resource(local, dtype, devices[part], f"{name}/part_{part}")
-        self.resources = tuple(made[owner(mesh, layout, part)] for part in self.numbers)
+        self.resources = tuple(made[mesh.first_alike(part, layout)] for part in self.numbers)
         self._stored = {
             part: resource for part, resource in reversed(tuple(zip(self.numbers, self.resources, strict=True)))
         }

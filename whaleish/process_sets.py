@@ -1,0 +1,35 @@
+"""Horovod's process sets: the ranks that communicate along each axis of a mesh."""
+
+from __future__ import annotations
+
+from whaleish.boxing.horovod import EVERYBODY
+from whaleish.mesh import Mesh
+from whaleish.world import World
+
+_made: dict[tuple[int, ...], int] = {}
+"""Ranks -> Horovod's number of their set. Sets are made once and kept."""
+
+
+def process_sets(mesh: Mesh, world: World) -> tuple[int, ...]:
+    """For each axis the number of the set in which this rank communicates along it.
+
+    To be called by all ranks with the same mesh, in the same order: making a set is a collective of all ranks.
+    """
+    part = mesh.devices.index(world.rank)
+    return tuple(_along(mesh, axis, world.size)[part] for axis in range(len(mesh.axes)))
+
+
+def _along(mesh: Mesh, axis: int, size: int) -> list[int]:
+    """For each part the set of its group along an axis."""
+    groups = [mesh.group(axis, part) for part in range(mesh.size)]
+    return [_set_of(tuple(sorted(mesh.devices[member] for member in group)), size) for group in groups]
+
+
+def _set_of(ranks: tuple[int, ...], size: int) -> int:
+    if len(ranks) == size:
+        return EVERYBODY
+    if ranks not in _made:
+        import horovod.tensorflow as hvd
+
+        _made[ranks] = hvd.add_process_set(list(ranks)).process_set_id
+    return _made[ranks]
