@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from whaleish.sbp import Sbp
+from whaleish.sbp import Layout, Sbp
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 
@@ -60,6 +60,7 @@ class Op:
       attrs: attributes as Python values (types by name, shapes as tuples or None); large constants are left out.
       phase: FORWARD, BACKWARD or UPDATE.
       scope: index into `LogicalGraph.scopes` of the scopes it was made in.
+      pinned: the layout of its (only) output, where the user stated one.
       payload: what the front end keeps for the rewriter (the op's NodeDef), opaque here; None for ops that a pass made.
     """
 
@@ -72,6 +73,7 @@ class Op:
     phase: str = FORWARD
     scope: int = 0
     payload: Any = None
+    pinned: Layout = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class Variable:
     Attributes:
       name: as the user named it, unique in the graph.
       handle: index of the resource tensor that stands for it.
+      pinned: its layout, where the user stated one.
     """
 
     name: str
@@ -88,6 +91,7 @@ class Variable:
     shape: tuple[int, ...]
     dtype: str
     trainable: bool
+    pinned: Layout = ()
 
 
 @dataclass

@@ -26,8 +26,9 @@ from whaleish.planner import Plan, PlanError, make_plan
 from whaleish.program import Program
 from whaleish.report.explain import explain
 from whaleish.rewrite.expand import expand
+from whaleish.rules_by_name import Rules, apply_rules, parse_rules
 from whaleish.sbp import B, Layout, format_layout
-from whaleish.state import assigned, assigned_text, broadcast_from_chief, install, storage
+from whaleish.state import assigned, assigned_text, broadcast_from_chief, install, pins, storage
 from whaleish.world import world
 
 _log = logging.getLogger("whaleish")
@@ -38,14 +39,18 @@ _serial = itertools.count()
 class Function:
     """A step compiled for the devices of `wh.init()`, once for each signature of its arguments."""
 
-    def __init__(self, fn: Callable[..., Any], *, plan: Plan | None = None, inputs: str = "global") -> None:
+    def __init__(
+        self, fn: Callable[..., Any], *, plan: Plan | None = None, rules: Rules | None = None, inputs: str = "global"
+    ) -> None:
         if inputs not in ("global", "local"):
             raise ValueError(
                 f"inputs={inputs!r}: 'global' means that every process passes the whole batch, "
                 "'local' that each passes its own part"
             )
         self._fn, self._plan, self._inputs = fn, plan, inputs
+        self._given_rules, self._rules = rules, parse_rules(rules or {})
         self._programs: dict[Any, Program] = {}
+        self._pins = pins.count
         self._bound: dict[int, tuple[weakref.ref[Any], Function]] = {}  # by id: instances need not be hashable
         self._equal: dict[int, weakref.ref[Any]] = {}  # variables whose values the ranks have compared, by id
         self.__name__ = type(fn).__name__  # of what has no name itself, a model for instance
@@ -81,7 +86,10 @@ class Function:
                 return self._fn(alive(), *args, **kwargs)
 
             method.__name__, method.__doc__ = self.__name__, self._fn.__doc__
-            kept = self._bound[key] = (alive, Function(method, plan=self._plan, inputs=self._inputs))
+            kept = self._bound[key] = (
+                alive,
+                Function(method, plan=self._plan, rules=self._given_rules, inputs=self._inputs),
+            )
         return kept[1]
 
     def plan_for(self, *args: Any, **kwargs: Any) -> Plan:
@@ -103,9 +111,12 @@ class Function:
         return self._program(take_call(args, kwargs, self._inputs, world()))
 
     def _program(self, call: Call) -> Program:
+        if self._pins != pins.count:  # the user has stated layouts since
+            self._programs, self._pins = {}, pins.count
         program = self._programs.get(call.key)
         if program is None:
             program = self._programs[call.key] = self._compile(call)
+            self._pins = pins.count  # stated in the step itself, and so met
         return program
 
     def _compile(self, call: Call) -> Program:
@@ -132,9 +143,11 @@ class Function:
     def _capture(self, call: Call) -> Capture:
         _tracing.active = True
         try:
-            return capture_signature(self._fn, call.signature)
+            captured = capture_signature(self._fn, call.signature)
         finally:
             _tracing.active = False
+        apply_rules(captured.graph, self._rules)
+        return captured
 
     def _plan_of(self, captured: Capture, call: Call) -> Plan:
         graph = captured.graph
@@ -195,13 +208,23 @@ def _refuse_context(name: str) -> None:
         )
 
 
-def function(fn: Callable[..., Any] | None = None, *, plan: Plan | None = None, inputs: str = "global") -> Any:
+def function(
+    fn: Callable[..., Any] | None = None,
+    *,
+    plan: Plan | None = None,
+    rules: Rules | None = None,
+    inputs: str = "global",
+) -> Any:
     """Compiles a training step for all devices; use it in place of `tf.function`, also as a decorator.
 
     Args:
       fn: a Python function, `tf.function`, `ConcreteFunction` or SavedModel signature; for a GraphDef there is
         `wh.function.from_graph_def(graph_def, inputs, outputs)`.
       plan: a plan to use in place of the planner's, made for the same step on as many devices.
+      rules: scopes and layouts for code that is not to be edited: regular expression -> a scope (`wh.split()`),
+        several from outer to inner (`(wh.replica(2), wh.split())`), or a layout (`"S(0)"`). An expression is searched
+        for in the names of the forward ops (`"encoder/.*dense"`), for a layout in those of the variables; the first
+        that is found counts.
       inputs: "global": every process passes the same whole batch, and each device takes its part of it;
         "local": each process passes its own part.
 
@@ -210,8 +233,8 @@ def function(fn: Callable[..., Any] | None = None, *, plan: Plan | None = None, 
       device would give it.
     """
     if fn is None:
-        return functools.partial(function, plan=plan, inputs=inputs)
-    return Function(fn, plan=plan, inputs=inputs)
+        return functools.partial(function, plan=plan, rules=rules, inputs=inputs)
+    return Function(fn, plan=plan, rules=rules, inputs=inputs)
 
 
 def _from_graph_def(*args: Any, **kwargs: Any) -> Function:

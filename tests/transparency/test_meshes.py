@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from tests.products import pairwise
+from tests.products import either, pairwise
 from tests.transparency.compare import Outcome, compare
 
 SCOPES = [
@@ -17,13 +19,49 @@ SCOPES = [
 MODELS = ["mlp", "cnn", "transformer", "classifier"]
 
 
-def check(outcome: Outcome, model: str, scopes: str) -> None:
+STORED = {"replica x split": 0.5, "split x replica": 0.5, "split x split": 0.25, "replica, then replica x split": 0.5}
+
+
+def check(outcome: Outcome, model: str, scopes: str, batch: int) -> None:
     assert outcome.losses <= 1e-9
     assert outcome.weights <= 1e-9
+    even = 1 / 4 if batch % 4 == 0 else -(-batch // 4) / batch
+    for device, share in outcome.work.items():
+        assert share <= even + 0.05, f"{device} did {share:.1%} of the work"
     assert outcome.stored, "no variable is sharded"
+    # Beside a nest, a split shards the head over both axes, and the backbone over one.
+    shares = [STORED.get(scopes, 0.5)] * len(outcome.stored)
+    for (name, share), most in zip(outcome.stored.items(), shares, strict=True):
+        assert share <= most + 0.09, f"{name}: one device stores {share:.1%}"
+    if scopes == "replica x split, then split":
+        assert min(outcome.stored.values()) <= 0.25
+    if model == "classifier":
+        assert not {(batch, 1000), (batch // 2, 1000)} & outcome.shapes, "the logits are whole on a device"
 
 
 @pytest.mark.parametrize("world_of", [4], indirect=True)
 @pytest.mark.parametrize(*pairwise(model=MODELS, scopes=SCOPES, optimizer=["sgd", "adamw"], batch=[12, 10]))
 def test_in_one_process(model: str, world_of: int, scopes: str, optimizer: str, batch: int) -> None:
-    check(compare(model, scopes, optimizer, True, batch), model, scopes)
+    check(compare(model, scopes, optimizer, True, batch), model, scopes, batch)
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("ranks", [4], indirect=True)
+@pytest.mark.parametrize(
+    ("model", "scopes", "batch"),
+    either(
+        [("mlp", SCOPES[0], 10), ("classifier", SCOPES[1], 12), ("cnn", SCOPES[3], 12), ("transformer", SCOPES[0], 12)],
+        itertools.product(MODELS, SCOPES, [12, 10]),
+    ),
+)
+def test_on_real_ranks(ranks, model: str, scopes: str, batch: int) -> None:
+    for outcome in ranks.run(_on_rank, model, scopes, batch, timeout=200):
+        check(outcome, model, scopes, batch)
+
+
+def _on_rank(model: str, scopes: str, batch: int) -> Outcome:
+    import whaleish
+    from tests.transparency.compare import compare
+
+    whaleish.init()
+    return compare(model, scopes, "sgd", True, batch)

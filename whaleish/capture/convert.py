@@ -11,6 +11,10 @@ from whaleish import scopes as scopes_module
 from whaleish.capture.attributes import attributes
 from whaleish.capture.flat import Flat, ScopeKey
 from whaleish.graph import LogicalGraph, Op, ScopePath, Tensor
+from whaleish.sbp import Layout, parse_layout
+
+PINNED = "_whaleish_layout"
+"""Name of the op attribute that holds the layout stated for its output."""
 
 SMALL = 4096
 """Constants of at most this many elements have their value in the graph."""
@@ -51,6 +55,7 @@ def convert(flat: Flat) -> LogicalGraph:
             attributes(node),
             scope=paths.index(node, flat),
             payload=node,
+            pinned=pinned_layout(node),
         )
         if kind == "Const":
             value = constant_value(node)
@@ -62,6 +67,11 @@ def convert(flat: Flat) -> LogicalGraph:
     graph.outputs = tuple(graph.ops[index[n]].outputs[int(slot)] for n, slot in (o.split(":") for o in flat.outputs))
     graph.effects = tuple(sorted(index[name] for name in flat.roots))
     return graph
+
+
+def pinned_layout(node: tf.compat.v1.NodeDef) -> Layout:
+    """The layout that `wh.layout` stated."""
+    return parse_layout(node.attr[PINNED].s.decode()) if PINNED in node.attr else ()
 
 
 def static_shape(tensor: tf.Tensor) -> tuple[int, ...] | None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from whaleish.graph import LogicalGraph, Op
+from whaleish.sbp import Layout, format_layout
 from whaleish.scopes import encode
 
 _SHOWN = 8
@@ -23,7 +24,9 @@ def describe(graph: LogicalGraph) -> list[str]:
     lines = [_line(graph, number, op) for number, op in enumerate(graph.ops)]
     for variable in graph.variables:
         kind = "trainable " if variable.trainable else ""
-        lines.append(f"{kind}variable %{variable.handle}: {_spec(variable.shape, variable.dtype)}")
+        lines.append(
+            f"{kind}variable %{variable.handle}: {_spec(variable.shape, variable.dtype)}{_pinned(variable.pinned)}"
+        )
     lines.append(f"inputs {_refs(graph.inputs)}")
     lines.append(f"outputs {_refs(graph.outputs)}")
     lines.append(f"effects {', '.join(map(str, graph.effects))}")
@@ -45,7 +48,12 @@ def _line(graph: LogicalGraph, number: int, op: Op) -> str:
         text += f" {{{attrs}}}"
     if op.type == "Const":
         text += f" = {_value(graph, op)}"
+    text += _pinned(op.pinned)
     return text + (f" in {encode(graph.scopes[op.scope])}" if op.scope else "")
+
+
+def _pinned(layout: Layout) -> str:
+    return f" as {format_layout(layout)}" if layout else ""
 
 
 def _value(graph: LogicalGraph, op: Op) -> str:

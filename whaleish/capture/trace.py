@@ -150,7 +150,8 @@ def _bind(
         shape = tuple(variable.shape.as_list())
         graph.tensors[tensor].shape = shape
         name = _unique(variable.name.split(":")[0], taken)
-        graph.variables += (Variable(name, tensor, shape, variable.dtype.base_dtype.name, bool(variable.trainable)),)
+        dtype, pinned = variable.dtype.base_dtype.name, getattr(variable, "pinned", ())
+        graph.variables += (Variable(name, tensor, shape, dtype, bool(variable.trainable), pinned),)
         variables.append(variable)
     graph.inputs = graph.inputs[:arguments] + tuple(tensor for _, tensor in (*captured, *resources))
     return tuple(e for e, _ in captured), tuple(e for e, _ in resources), tuple(variables)

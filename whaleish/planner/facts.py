@@ -10,6 +10,7 @@ from whaleish.planner.mates import find_mates
 from whaleish.planner.roles import SPLIT, Role
 from whaleish.planner.view import op_view
 from whaleish.rules import registry
+from whaleish.sbp import Sbp
 
 PRODUCTS = frozenset(
     {
@@ -47,6 +48,7 @@ class Facts:
     Args:
       roles: of each scope path, on the axis that is planned.
       cuts: tensor -> into how many parts outer axes cut it, where they do.
+      pinned: handle -> layout on this axis, of variables for which the user stated one.
 
     Attributes:
       nbytes: of the part of each tensor that outer axes leave; a handle's is that of its variable. sizes: elements of
@@ -63,8 +65,15 @@ class Facts:
       readers: tensor -> ops that read it.
     """
 
-    def __init__(self, graph: LogicalGraph, roles: list[Role], cuts: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        graph: LogicalGraph,
+        roles: list[Role],
+        cuts: Mapping[int, int] | None = None,
+        pinned: Mapping[int, Sbp] | None = None,
+    ) -> None:
         self.graph, self.roles = graph, roles
+        self.pinned = dict(pinned or {})
         self.sizes = [prod(t.shape or ()) for t in graph.tensors]
         self.nbytes: list[float] = [layout_bytes(t.shape or (), t.dtype) for t in graph.tensors]
         for v in graph.variables:
@@ -121,6 +130,7 @@ class Facts:
                     whole.setdefault(handle, index)
                 if handle in floats and op.phase == FORWARD and self.role(index).kind == SPLIT:
                     wanted.add(handle)
+        wanted.update(handle for handle, sbp in self.pinned.items() if sbp.is_split)
         return whole, wanted - set(whole)
 
     def _last_uses(self) -> tuple[list[int], dict[int, int]]:

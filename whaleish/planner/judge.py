@@ -83,7 +83,7 @@ class Judge:
         if op.type not in PRODUCTS:
             return True
         for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
-            if tensor not in facts.weights:
+            if tensor not in facts.weights or facts.weights[tensor] in facts.pinned:
                 continue
             if role.kind != SPLIT:
                 if need != B and tensor not in facts.splittable:

@@ -66,7 +66,7 @@ def _role(path: ScopePath, axis: int, sizes: list[int]) -> Role:
 
 
 def _spans(path: ScopePath, sizes: list[int]) -> bool:
-    """Whether the innermost scope of a path spans all axes from its own on, and not its own alone, as its degree says."""
+    """Whether the innermost scope of a path spans all axes from its own on; its degree may say that it has one."""
     return path[-1].option("degree") in (None, prod(sizes[len(path) - 1 :]))
 
 

@@ -23,6 +23,7 @@ from whaleish.planner.facts import Facts
 from whaleish.planner.judge import Judge
 from whaleish.planner.local import LocalValues
 from whaleish.planner.partial import settle_partials
+from whaleish.planner.pins import pinned_layouts
 from whaleish.planner.plan import Plan
 from whaleish.planner.roles import SPLIT, PlanError, find_roles
 from whaleish.planner.view import AxisView, Candidate, OuterAxis, choice_of
@@ -64,15 +65,18 @@ def make_plan(
         for v in graph.variables
         if variables and v.name in variables and variables[v.name][1] == mesh
     }
+    pinned = pinned_layouts(graph, mesh)
+    stored |= pinned
     outer: list[OuterAxis] = []
     handles: list[dict[int, Sbp]] = []
     for number, axis in enumerate(mesh.axes):
         view = AxisView(graph, axis, cluster, outer)
-        facts = Facts(graph, roles[number], _cuts(graph, outer, handles))
+        own = {handle: layout[number] for handle, layout in pinned.items()}
+        facts = Facts(graph, roles[number], _cuts(graph, outer, handles), own)
         fixed = {handle: layout[number] for handle, layout in stored.items() if handle not in facts.whole}
         search = Search(facts, view, {t: layout[0] for t, layout in zip(graph.inputs, arrivals, strict=True)}, fixed)
         taken = search.run()
-        raw = {index for index, candidate in enumerate(taken) if search.local.is_raw(index, candidate)}
+        raw = {i for i, c in enumerate(taken) if graph.ops[i].pinned or search.local.is_raw(i, c)}
         outer.append(OuterAxis(axis, settle_partials(view, taken, set(graph.outputs), raw)))
         handles.append(search.layouts)
     return Plan(
@@ -182,6 +186,10 @@ class Search:
         op, parts = self.graph.ops[index], self.view.axis.size
         if op.type == "Placeholder":
             return [(0.0, 0.0, Candidate((), (self.arrivals.get(op.outputs[0], B),), False, 0, 0.0))]
+        if op.pinned:
+            sbp = self.view.normal(op.inputs[0], op.pinned[len(self.view.outer)], index)
+            moving = self._boxing(op.inputs[0], sbp, state, op.phase)
+            return [(moving, 0.0, Candidate((sbp,), (sbp,), False, 0, 0.0))]
         found = []
         wanted = self.judge.wanted(index, state.held)
         for candidate in self._with_units(index, state):

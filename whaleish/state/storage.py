@@ -48,13 +48,24 @@ def storage(variable: tf.Variable) -> Storage:
     return Storage((), None, (0,), (variable.handle,))
 
 
-class Moves:
-    """Counts the variables whose storage was moved: while it stands still, all handles are where they were."""
+class Counter:
+    """Counts what happened in this process, to see whether anything did since."""
 
     count = 0
 
 
-moves = Moves()
+moves = Counter()
+"""Variables whose storage was moved: while it stands still, all handles are where they were."""
+
+pins = Counter()
+"""Layouts that the user stated for variables: while it stands still, plans hold."""
+
+
+def pin(variable: LaidOutVariable, layout: Layout) -> None:
+    """States a variable's layout, which it gets when a step that uses it is compiled."""
+    if variable.pinned != layout:
+        variable.pinned = layout
+        pins.count += 1
 
 
 def settle_all() -> None:

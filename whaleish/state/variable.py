@@ -36,6 +36,7 @@ class LaidOutVariable(ResourceVariable):
         self._resource: tf_private.Resource | None = None
         self._parts: Parts | None = None
         self.assignments = Assignments()
+        self.pinned: tuple = ()
         super().__init__(*arguments, **keywords)
         self._exchange: Exchange | None = None
         self._lent_for_writing = False
