@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -132,6 +133,23 @@ class Mesh:
                 starts[sbp.dim] += cuts[position]
                 lengths[sbp.dim] = cuts[position + 1] - cuts[position]
         return tuple(zip(starts, lengths, strict=True))
+
+    def normal(self, layout: Layout, shape: Sequence[int]) -> Layout:
+        """The same layout of a tensor of that shape with the smallest units.
+
+        Raises:
+          ValueError: cuts do not fall on whole units.
+        """
+        lengths: list[set[int]] = [{length} for length in shape]
+        entries = []
+        for axis, sbp in zip(self.axes, layout, strict=True):
+            if sbp.is_split:
+                before = lengths[sbp.dim]
+                pieces = (itertools.pairwise(axis.cuts(length, sbp.unit)) for length in before)
+                lengths[sbp.dim] = {b - a for cuts in pieces for a, b in cuts}
+                sbp = axis.normal(sbp, *sorted(before))
+            entries.append(sbp)
+        return tuple(entries)
 
     def local_shape(self, shape: Sequence[int], layout: Layout, part: int) -> Shape:
         """The shape of the piece that a part holds."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ Y = np.arange(12) % 12
 pytestmark = pytest.mark.parametrize("world_of", [4], indirect=True)
 
 
-def pair(around=wh.auto, rules=None, state=lambda model: None):
+def pair(around=contextlib.nullcontext, rules=None, state=lambda model: None):
     """An MLP after three steps on one device, and one under whaleish; with the compiled step."""
     made = []
     for spread in (False, True):
@@ -52,9 +54,10 @@ def stored(variable) -> str:
     return ",".join(map(str, storage(variable.value).layout))
 
 
-@pytest.mark.parametrize("text", ["S(0)", "S(1)", "S(0:2)"])
+@pytest.mark.parametrize("text", ["S(0)", "S(1)", "S(0:2)", "S(1:8)"])
 def test_a_variable_and_its_slots(world_of, text: str) -> None:
     model, optimizer, _ = pair(wh.replica, state=lambda model: wh.layout(model.layers[0].kernel, text))
+    text = "S(0)" if text == "S(0:2)" else text  # which has the same cuts
     assert stored(model.layers[0].kernel) == text
     (slot,) = [v for v in optimizer.variables if "up_kernel" in v.path or "up/kernel" in v.path]
     assert stored(slot) == text
@@ -125,7 +128,7 @@ def test_sequence_parallel(world_of) -> None:
         ]
         x = tf.zeros([2, 8, 16])
         for part in parts:
-            x = block(x, *part, wh.auto, lambda t: t)
+            x = block(x, *part, contextlib.nullcontext, lambda t: t)
         variables = [v for a, u, d, norms in parts for layer in (a, u, d, *norms) for v in layer.trainable_variables]
         return parts, variables
 
@@ -143,7 +146,7 @@ def test_sequence_parallel(world_of) -> None:
 
     x = np.random.default_rng(0).normal(size=(4, 8, 16)).astype("float32")
     plain, spread = make(), make()
-    alone = tf.function(stepper(*plain, wh.auto, lambda t: t))
+    alone = tf.function(stepper(*plain, contextlib.nullcontext, lambda t: t))
     compiled = wh.function(
         stepper(*spread, lambda: zoo.nested(wh.replica(2), wh.split()), lambda t: wh.layout(t, "S(0),S(1)"))
     )
@@ -160,7 +163,7 @@ def test_sequence_parallel(world_of) -> None:
 
 
 def test_scopes_and_layouts_by_name(world_of) -> None:
-    rules = {"up/": wh.split(), "down/": (wh.replica(),), "down/kernel": "S(1)"}
+    rules = {"/up": wh.split(), "/down": (wh.replica(),), "down/kernel": "S(1)"}
     model, _, compiled = pair(rules=rules)
     assert stored(model.layers[0].kernel).startswith("S")
     assert stored(model.layers[1].kernel) == "S(1)"
@@ -174,7 +177,7 @@ def test_scopes_and_layouts_by_name(world_of) -> None:
     [
         ({"elephant": wh.split()}, "'elephant' is found in the name of no op. There are"),
         ({"elephant": "S(0)"}, "found in the name of no variable. There are"),
-        ({"up": wh.split(), "up/Mat": wh.replica()}, "has an earlier rule"),
+        ({"up": wh.split(), "up.*Mat": wh.replica()}, "has an earlier rule"),
         ({"(": wh.split()}, "is not a regular expression"),
         ({"up": "S0"}, "'S0' is not a layout"),
     ],

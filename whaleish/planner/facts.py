@@ -48,7 +48,7 @@ class Facts:
     Args:
       roles: of each scope path, on the axis that is planned.
       cuts: tensor -> into how many parts outer axes cut it, where they do.
-      pinned: handle -> layout on this axis, of variables for which the user stated one.
+      pinned: tensor (also a variable's handle) -> layout on this axis, where the user stated one.
 
     Attributes:
       nbytes: of the part of each tensor that outer axes leave; a handle's is that of its variable. sizes: elements of
@@ -130,7 +130,7 @@ class Facts:
                     whole.setdefault(handle, index)
                 if handle in floats and op.phase == FORWARD and self.role(index).kind == SPLIT:
                     wanted.add(handle)
-        wanted.update(handle for handle, sbp in self.pinned.items() if sbp.is_split)
+        wanted.update(t for t, sbp in self.pinned.items() if t in self.handles and sbp.is_split)
         return whole, wanted - set(whole)
 
     def _last_uses(self) -> tuple[list[int], dict[int, int]]:

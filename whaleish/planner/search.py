@@ -66,7 +66,7 @@ def make_plan(
         if variables and v.name in variables and variables[v.name][1] == mesh
     }
     pinned = pinned_layouts(graph, mesh)
-    stored |= pinned
+    stored |= {v.handle: pinned[v.handle] for v in graph.variables if v.handle in pinned}
     outer: list[OuterAxis] = []
     handles: list[dict[int, Sbp]] = []
     for number, axis in enumerate(mesh.axes):
@@ -187,7 +187,7 @@ class Search:
         if op.type == "Placeholder":
             return [(0.0, 0.0, Candidate((), (self.arrivals.get(op.outputs[0], B),), False, 0, 0.0))]
         if op.pinned:
-            sbp = self.view.normal(op.inputs[0], op.pinned[len(self.view.outer)], index)
+            sbp = self.facts.pinned[op.outputs[0]]
             moving = self._boxing(op.inputs[0], sbp, state, op.phase)
             return [(moving, 0.0, Candidate((sbp,), (sbp,), False, 0, 0.0))]
         found = []
@@ -210,7 +210,7 @@ class Search:
         for candidate in found[:]:
             for position, tensor in enumerate(self.graph.ops[index].inputs):
                 need = candidate.inputs[position]
-                for have in state.held.get(tensor, ()):
+                for have in state.held.get(tensor) or self._mates(tensor, state)[:1]:
                     if need.is_split and have.is_split and have.dim == need.dim and have.unit != need.unit:
                         scaled = self.view.scaled(index, candidate, position, have.unit)
                         if scaled is not None and scaled not in found:
@@ -238,8 +238,12 @@ class Search:
             # The gradient of a whole weight that parts use is a partial sum, and must be reduced.
             reduced = 2 * (parts - 1) * facts.nbytes[handle] if need == B and facts.has_backward else 0.0
             return _INFINITE if need.is_partial else self.view.cluster.boxing_seconds(reduced, parts)
-        mates = [state.held[mate][0] for mate in facts.mates.get(handle, ()) if mate in state.held]
+        mates = self._mates(handle, state)
         return 0.0 if need == (mates[0] if mates else B) else _INFINITE
+
+    def _mates(self, handle: int, state: _State) -> list[Sbp]:
+        """Layouts of the variables that a variable should be stored like, where they are settled."""
+        return [state.held[mate][0] for mate in self.facts.mates.get(handle, ()) if mate in state.held]
 
     def _unsatisfied(self, index: int) -> PlanError:
         op, facts, size = self.graph.ops[index], self.facts, self.view.axis.size

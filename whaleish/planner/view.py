@@ -106,15 +106,6 @@ class AxisView:
         signature = Signature(tuple(entries[:count]), tuple(entries[count:]), candidate.expands, candidate.inner_bytes)
         return self._fit(view, signature, candidate.work, True, self._around(index))
 
-    def normal(self, tensor: int, sbp: Sbp, index: int) -> Sbp:
-        """A layout that was stated for what op `index` reads, with its smallest unit."""
-        shape = self.graph.tensors[tensor].shape
-        if not sbp.is_split or shape is None:
-            return sbp
-        return self.axis.normal(
-            sbp, *self._lengths(shape[sbp.dim], sbp.dim, [around[0] for around in self._around(index)])
-        )
-
     def _around(self, index: int) -> tuple[tuple[Sbp, ...], ...]:
         """The op's layouts on the outer axes, its inputs' and then its outputs'."""
         return tuple((*outer.taken[index].inputs, *outer.taken[index].outputs) for outer in self.outer)
