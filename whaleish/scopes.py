@@ -57,35 +57,48 @@ class ScopeContext:
         return f"wh.{self.kind}({', '.join(f'{name}={value!r}' for name, value in self.options)})"
 
 
-def replica(degree: int | None = None, devices: Sequence[int] | None = None, zero: int = 0) -> ScopeContext:
+def replica(
+    degree: int | None = None,
+    devices: Sequence[int] | None = None,
+    zero: int = 0,
+    shares: Sequence[int] | None = None,
+) -> ScopeContext:
     """Ops inside run with the batch dim split over an axis of `degree` parts.
 
-    One axis is compiled so far: `degree` and `devices` must name all devices, `zero` must be 0, and neither `replica`
-    nor `split` may stand inside the other; else `wh.function` raises a `PlanError`.
+    Scopes that nest are axes of a mesh: `replica(2)` round `split()` is data parallel over two groups of devices, each
+    of which shards the weights. The scopes of a step share all devices (`devices` must name all of them), so the
+    degrees of a nest multiply to their number. `zero` must be 0; else `wh.function` raises a `PlanError`.
 
     Args:
       degree: number of parts; None: what the other axes leave.
       devices: indices into the devices of `wh.init()`, as a list or range; None: all.
       zero: variables are whole (0), or have sharded slots (1), gradients too (2), weights too (3).
+      shares: for devices that are not equally fast, how much each part does, `[3, 1]`; in place of `degree`.
     """
     if zero not in (0, 1, 2, 3):
         raise ScopeError(f"wh.replica(zero={zero!r}): zero is 0, 1, 2 or 3")
-    return _scope("replica", _placing(degree, devices, "replica"), zero=zero or None)
+    return _scope("replica", _placing(degree, devices, "replica", shares), zero=zero or None)
 
 
-def split(degree: int | None = None, dim: int | None = None, devices: Sequence[int] | None = None) -> ScopeContext:
+def split(
+    degree: int | None = None,
+    dim: int | None = None,
+    devices: Sequence[int] | None = None,
+    shares: Sequence[int] | None = None,
+) -> ScopeContext:
     """Products inside have their weights sharded over an axis; what lies between them follows by cost.
 
-    `degree` and `devices` are limited as those of `replica` are.
+    `degree` and `devices` are as for `replica`, inside which a `split` is an axis of its own.
 
     Args:
       degree: number of parts; None: what the other axes leave.
       dim: the dim of the weights to split, negative from the end; None: the cheapest by the rules.
       devices: indices into the devices of `wh.init()`, as a list or range; None: all.
+      shares: for devices that are not equally fast, how much each part holds, `[3, 1]`; in place of `degree`.
     """
     if dim is not None and not _is_int(dim):
         raise ScopeError(f"wh.split(dim={dim!r}): dim is an integer, negative from the end, or None")
-    return _scope("split", _placing(degree, devices, "split"), dim=dim)
+    return _scope("split", _placing(degree, devices, "split", shares), dim=dim)
 
 
 def stage(devices: Sequence[int] | None = None) -> ScopeContext:
@@ -210,7 +223,11 @@ def _is_int(value: Any) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
-def _placing(degree: int | None, devices: Sequence[int] | None, kind: str) -> dict[str, Any]:
+def _placing(
+    degree: int | None, devices: Sequence[int] | None, kind: str, shares: Sequence[int] | None = None
+) -> dict[str, Any]:
+    if shares is not None:
+        return _placing(len(_shares(shares, degree, kind)), devices, kind) | {"shares": tuple(map(int, shares))}
     if degree is not None and (not _is_int(degree) or degree < 1):
         raise ScopeError(f"wh.{kind}(degree={degree!r}): give an integer of at least 1, or leave it out")
     if devices is None:
@@ -227,6 +244,15 @@ def _placing(degree: int | None, devices: Sequence[int] | None, kind: str) -> di
             "parts; give a degree that divides them, or leave it out"
         )
     return {"degree": None if degree is None else int(degree), "devices": tuple(map(int, given))}
+
+
+def _shares(shares: Sequence[int], degree: int | None, kind: str) -> Sequence[int]:
+    given = list(shares) if isinstance(shares, Sequence) and not isinstance(shares, str) else []
+    if not given or not all(_is_int(share) and share > 0 for share in given):
+        raise ScopeError(f"wh.{kind}(shares={shares!r}): give a list of positive integers, one for each part: [3, 1]")
+    if degree is not None and degree != len(given):
+        raise ScopeError(f"wh.{kind}(degree={degree}, shares={given}): these are {len(given)} parts; leave degree out")
+    return given
 
 
 def _entered() -> list[ExitStack]:

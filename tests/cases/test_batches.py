@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import whaleish as wh
+from tests.transparency.zoo import nested
 from whaleish.dataset import distribute_dataset
 from whaleish.mesh import Axis
 
@@ -17,12 +18,19 @@ W = np.random.default_rng(1).normal(size=(4, 3)).astype("float32")
 DATA = np.random.default_rng(2).normal(size=(14, 4)).astype("float32")
 
 
-def make(inputs: str):
+MESHES = {
+    "d": wh.replica,
+    "shares": lambda: wh.replica(shares=[3, 1, 2, 1]),
+    "replica x split": lambda: nested(wh.replica(2), wh.split(dim=0)),
+}
+
+
+def make(inputs: str, mesh: str = "d"):
     w = tf.Variable(W)
 
     @wh.function(inputs=inputs)
     def step(x, y):
-        with tf.GradientTape() as tape, wh.replica():
+        with tf.GradientTape() as tape, MESHES[mesh]():
             rows = tf.reduce_sum(tf.square(tf.matmul(x, w) - y[:, None]), -1)
             loss = tf.reduce_mean(rows)
         w.assign_sub(0.01 * tape.gradient(loss, w))
@@ -41,8 +49,8 @@ def plain(sizes: list[int]) -> tuple[list[np.ndarray], np.ndarray]:
     return rows, w
 
 
-def feed(sizes: list[int], how: str) -> tuple[list[np.ndarray], list[float], np.ndarray]:
-    w, step = make("local" if how == "local" else "global")
+def feed(sizes: list[int], how: str, mesh: str = "d") -> tuple[list[np.ndarray], list[float], np.ndarray]:
+    w, step = make("local" if how == "local" else "global", mesh)
     if how == "dataset":
         bounds = np.cumsum([0, *sizes])
         sliced = [(DATA[a:b], DATA[a:b, 0]) for a, b in itertools.pairwise(bounds)]
@@ -58,7 +66,7 @@ def feed(sizes: list[int], how: str) -> tuple[list[np.ndarray], list[float], np.
                 cuts = Axis("d", wh.size()).cuts(size)
                 x = x[cuts[wh.rank()] : cuts[wh.rank() + 1]]
             made.append(step(tf.constant(x), tf.constant(x[:, 0])))
-    return [rows.numpy() for _, rows in made], [float(loss) for loss, _ in made], w.numpy()
+    return [rows.numpy() for _, rows in made], [float(loss) for loss, _ in made], wh.gather(w)
 
 
 @pytest.mark.parametrize(("ranks", "sizes"), [(2, [6, 5, 3]), (4, [8, 5, 1]), (2, [1, 2])], indirect=["ranks"])
@@ -66,6 +74,19 @@ def feed(sizes: list[int], how: str) -> tuple[list[np.ndarray], list[float], np.
 def test_all_ways_are_the_same(ranks, sizes: list[int], how: str) -> None:
     rows, w = plain(sizes)
     for made, losses, weights in ranks.run(feed, sizes, how, timeout=60):
+        for got, loss, expected in zip(made, losses, rows, strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-4)
+            assert loss == pytest.approx(expected.mean(), rel=1e-5)
+        np.testing.assert_allclose(weights, w, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("ranks", [4], indirect=True)
+@pytest.mark.parametrize("mesh", ["shares", "replica x split"])
+@pytest.mark.parametrize("how", ["global", "local", "dataset"])
+def test_all_ways_are_the_same_on_other_meshes(ranks, how: str, mesh: str) -> None:
+    """Rows are dealt out evenly, whatever the step's mesh is; the step then rearranges them."""
+    rows, w = plain([8, 5, 1])
+    for made, losses, weights in ranks.run(feed, [8, 5, 1], how, mesh, timeout=90):
         for got, loss, expected in zip(made, losses, rows, strict=True):
             np.testing.assert_allclose(got, expected, rtol=1e-4)
             assert loss == pytest.approx(expected.mean(), rel=1e-5)

@@ -79,9 +79,9 @@ class Boxer(ABC):
         return refs
 
     def arrange(self, refs: list[Ref], flat: Sbp, target: Layout, shape: tuple[int, ...]) -> list[Ref]:
-        """A tensor that is split over all parts as if they were one axis, in a layout of the mesh."""
-        mesh = Mesh((Axis("d", self.mesh.size),), self.mesh.devices)
-        return self.exchange(refs, Exchange(mesh, (flat,), self.mesh, target, shape))
+        """A tensor that is split evenly over all parts, as over a single axis, in a layout of the mesh."""
+        single = Mesh((Axis("d", self.mesh.size),), self.mesh.devices)
+        return self.exchange(refs, Exchange(single, (flat,), self.mesh, target, shape))
 
     def _hop(self, refs: list[Ref], source: Layout, hop: Hop, shape: tuple[int, ...], depth: int) -> list[Ref]:
         axis = hop.axis

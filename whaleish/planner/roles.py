@@ -42,7 +42,8 @@ def find_roles(graph: LogicalGraph, size: int) -> tuple[Mesh, list[list[Role]]]:
     depth = max(1, *map(len, paths))
     devices = _devices(paths, size)
     sizes = _sizes(paths, depth, len(devices))
-    mesh = Mesh(tuple(map(Axis, _names(paths, depth), sizes)), devices)
+    shares = [_shares(paths, axis, sizes) for axis in range(depth)]
+    mesh = Mesh(tuple(map(Axis, _names(paths, depth), sizes, shares)), devices)
     return mesh, [[_role(path, axis, sizes) for path in paths] for axis in range(depth)]
 
 
@@ -123,6 +124,21 @@ def _sizes(paths: list[ScopePath], depth: int, size: int) -> list[int]:
                 f"its degree can be {sizes[axis]} or {prod(sizes[axis:])}. Give it one of these, or leave it out"
             )
     return sizes
+
+
+def _shares(paths: list[ScopePath], axis: int, sizes: list[int]) -> tuple[int, ...] | None:
+    """How much each part of an axis gets, where a scope says so."""
+    found = {path[axis] for path in paths if len(path) > axis and path[axis].option("shares") is not None}
+    chosen = {scope.option("shares") for scope in found}
+    if not chosen:
+        return None
+    shares: tuple[int, ...] = chosen.pop()
+    if chosen or len(shares) != sizes[axis]:
+        raise PlanError(
+            f"{' and '.join(sorted(map(_text, found)))}: scopes that share an axis of {sizes[axis]} parts share its "
+            f"parts' sizes too. Give all the same {sizes[axis]} shares, or give them to one scope only"
+        )
+    return None if len(set(shares)) == 1 else shares
 
 
 def _devices(paths: list[ScopePath], size: int) -> tuple[int, ...]:

@@ -66,6 +66,7 @@ class Emitter:
         self._nodes: list[list[list[str]]] = []
         self._effects = frozenset(graph.effects)
         self._op_depths = [0] * len(graph.ops)
+        self.flat = Mesh((Axis("d", self.mesh.size),), self.mesh.devices)
         self._stored = {v.handle: layout for v, (_, layout) in zip(graph.variables, plan.variables, strict=True)}
 
     def run(self, make_boxer: BoxerFactory) -> Emitted:
@@ -85,9 +86,9 @@ class Emitter:
     def _write_arguments(self) -> dict[int, list[Ref]]:
         """Arguments for the step's inputs and for the variables' storage, in that order; the refs of the inputs."""
         dtypes = {v.handle: v.dtype for v in self.graph.variables}
-        flat, arrived = Mesh((Axis("d", self.mesh.size),), self.mesh.devices), {}
+        arrived: dict[int, list[Ref]] = {}
         for tensor, layout in zip(self.graph.inputs, self.plan.inputs, strict=True):
-            arrived[tensor] = self._argument(tensor, layout, flat)
+            arrived[tensor] = self._argument(tensor, layout, self.flat)
         for handle, layout in self._stored.items():
             self._held[handle, layout] = self._argument(handle, layout, self.mesh, dtypes[handle])
         return arrived
@@ -107,7 +108,7 @@ class Emitter:
         """Inputs arrive over all parts as if they were one axis; here they get the layouts that the plan reads."""
         for (tensor, refs), (arrival,) in zip(arrived.items(), self.plan.inputs, strict=True):
             (layout,) = self.plan.choices[self.graph.tensors[tensor].producer].outputs
-            if arrival.is_split and len(layout) > 1:
+            if arrival.is_split and self.mesh != self.flat:
                 refs = self.boxer.arrange(refs, arrival, layout, self.graph.tensors[tensor].shape or ())
             self._held[tensor, layout] = refs
 
