@@ -19,12 +19,15 @@ from tests.products import either
 pytestmark = pytest.mark.ranks
 layers = keras.layers
 OPTIMIZERS = {
-    "sgd": lambda: keras.optimizers.SGD(0.05, momentum=0.9),
-    "adam": lambda: keras.optimizers.Adam(1e-3),
-    "adamw": lambda: keras.optimizers.AdamW(1e-3, weight_decay=0.01),
-    "lion": lambda: keras.optimizers.Lion(1e-3),
-    "nadam": lambda: keras.optimizers.Nadam(1e-3),
+    "sgd": lambda scale: keras.optimizers.SGD(0.05 * scale, momentum=0.9),
+    "adam": lambda scale: keras.optimizers.Adam(1e-3 * scale),
+    "adamw": lambda scale: keras.optimizers.AdamW(1e-3 * scale, weight_decay=0.01),
+    "lion": lambda scale: keras.optimizers.Lion(1e-3 * scale),
+    "nadam": lambda scale: keras.optimizers.Nadam(1e-3 * scale),
 }
+# At the usual rates a few images of noise make MobileNet's rounding a hundred times larger with each step; so they do on
+# one device when the order of a sum changes.
+SCALES = {"mlp": 1.0, "mobilenet": 1e-3}
 STEPS = 5
 
 
@@ -38,7 +41,7 @@ def mobilenet() -> keras.Model:
 
 def trainer(build, optimizer: str, scope):
     keras.utils.set_random_seed(21)
-    model, rule = build(), OPTIMIZERS[optimizer]()
+    model, rule = build(), OPTIMIZERS[optimizer](SCALES[build.__name__])
     rule.build(model.trainable_variables)
     loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
@@ -57,7 +60,9 @@ def digest(variables) -> str:
 
 
 def train(build, optimizer: str, steps: int) -> tuple[list[str], float, float]:
-    """Hashes of all variables after each step, and the largest differences of losses and weights from one device."""
+    """Hashes of all variables after each step; compared with one device, the largest difference of losses, and the share
+    of the variables' elements that differ.
+    """
     before = keras.backend.floatx()
     keras.backend.set_floatx("float64")  # Adam's first step is a sign: rounding would show
     try:
@@ -71,8 +76,9 @@ def train(build, optimizer: str, steps: int) -> tuple[list[str], float, float]:
             expected, got = float(alone(x, y)), float(compiled(x, y))
             losses = max(losses, abs(expected - got) / abs(expected))
             hashes.append(digest(spread))
-        pairs = zip(plain, spread, strict=True)
-        return hashes, losses, max(float(np.max(np.abs(np.asarray(a) - np.asarray(b)))) for a, b in pairs)
+        pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(plain, spread, strict=True)]
+        differing = sum(int((np.abs(a - b) > 1e-9).sum()) for a, b in pairs)
+        return hashes, losses, differing / sum(a.size for a, _ in pairs)
     finally:
         keras.backend.set_floatx(before)
 
@@ -84,16 +90,17 @@ def test_an_mlp(ranks, optimizer: str) -> None:
 
 @pytest.mark.parametrize("optimizer", either(["adam"], OPTIMIZERS))
 def test_mobilenet_v2(ranks, optimizer: str) -> None:
-    check(ranks.run(train, mobilenet, optimizer, STEPS if optimizer == "sgd" else 2, timeout=200))
+    # Lion steps by signs, and where a gradient is nothing but rounding (a shift before a batch norm), so is its sign.
+    check(ranks.run(train, mobilenet, optimizer, STEPS, timeout=300), differing=0.01 if optimizer == "lion" else 0.0)
 
 
-def check(results) -> None:
+def check(results, differing: float = 0.0) -> None:
     (hashes, *_), (others, *_) = results
     assert hashes == others
     assert len(set(hashes)) == len(hashes)
     for _, losses, weights in results:
         assert losses < 1e-9
-        assert weights < 1e-7
+        assert weights <= differing
 
 
 def make_gan(scope):
