@@ -25,8 +25,8 @@ OPTIMIZERS = {
     "lion": lambda scale: keras.optimizers.Lion(1e-3 * scale),
     "nadam": lambda scale: keras.optimizers.Nadam(1e-3 * scale),
 }
-# At the usual rates a few images of noise make MobileNet's rounding a hundred times larger with each step; so they do on
-# one device when the order of a sum changes.
+# At the usual rates a few images of noise make MobileNet's rounding a hundred times larger with each step, also on one
+# device when the order of a sum changes.
 SCALES = {"mlp": 1.0, "mobilenet": 1e-3}
 STEPS = 5
 
@@ -60,8 +60,8 @@ def digest(variables) -> str:
 
 
 def train(build, optimizer: str, steps: int) -> tuple[list[str], float, float]:
-    """Hashes of all variables after each step; compared with one device, the largest difference of losses, and the share
-    of the variables' elements that differ.
+    """Hashes of all variables after each step; against one device, the largest difference of losses, and the share of
+    the variables' elements that differ.
     """
     before = keras.backend.floatx()
     keras.backend.set_floatx("float64")  # Adam's first step is a sign: rounding would show
