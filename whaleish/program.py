@@ -12,6 +12,7 @@ from whaleish import tf_private
 from whaleish.boxing.horovod import EVERYBODY, HorovodBoxer
 from whaleish.boxing.local import LocalBoxer
 from whaleish.capture import Capture
+from whaleish.collector import collector_paused
 from whaleish.numbers import number_of
 from whaleish.planner import Plan
 from whaleish.process_sets import process_sets
@@ -90,6 +91,7 @@ class Program:
         return sources
 
 
+@collector_paused()
 def emit(capture: Capture, plan: Plan, world: World, sets: Sequence[int] = (EVERYBODY,)) -> Emitted:
     """Writes the function of this process. Pure: nothing is registered or laid out.
 

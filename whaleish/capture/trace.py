@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +23,7 @@ from whaleish.capture.shapes import infer_shapes
 from whaleish.capture.signature import Signature, take_apart
 from whaleish.capture.sources import source_finder
 from whaleish.capture.steps import callable_of
+from whaleish.collector import collector_paused
 from whaleish.graph import LogicalGraph, Variable
 
 
@@ -85,7 +84,7 @@ def capture(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Capture:
 def capture_signature(fn: Callable[..., Any], signature: Signature) -> Capture:
     """Like `capture`, for a call that was taken apart already."""
     results, concrete = trace(fn, signature)
-    with _collector_paused():
+    with collector_paused():
         flat = flat_of(concrete.graph)
         without_calls = inline(flat)
         without_calls.library = keep_functions(without_calls.nodes, flat.library)
@@ -102,18 +101,6 @@ def capture_signature(fn: Callable[..., Any], signature: Signature) -> Capture:
             prune(graph)
     graph.source = source_finder(graph, concrete.graph, flat.origins)
     return Capture(graph, signature, captured, resources, variables, flat.library.library, results, concrete)
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Without garbage collection, which takes half the time where so many objects are made and none becomes garbage."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def trace(fn: Callable[..., Any], signature: Signature) -> tuple[Results, Any]:

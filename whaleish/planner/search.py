@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from whaleish.boxing.volume import volume
 from whaleish.cluster import Cluster
+from whaleish.collector import collector_paused
 from whaleish.graph import FORWARD, LogicalGraph
 from whaleish.mesh import Mesh
 from whaleish.planner.facts import Facts
@@ -33,6 +34,7 @@ BEAM = 24
 _INFINITE = float("inf")
 
 
+@collector_paused()
 def make_plan(
     graph: LogicalGraph,
     cluster: Cluster,
