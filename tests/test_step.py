@@ -269,3 +269,12 @@ def test_a_step_that_is_a_method_gets_its_instance() -> None:
     assert own
     gc.collect()
     assert gone() is None
+
+
+def test_many_signatures_are_remarked_once(caplog) -> None:
+    step = wh.function(lambda x: tf.reduce_sum(x))
+    for rows in range(1, 12):
+        step(tf.ones([rows, 4]))
+    (record,) = [record for record in caplog.records if record.name == "whaleish"]
+    for part in ("8 different signatures", "argument 0: float32[8, 4]", "Pad", "bucket_by_sequence_length"):
+        assert part in record.getMessage()

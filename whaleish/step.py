@@ -36,6 +36,10 @@ _tracing = threading.local()
 _serial = itertools.count()
 
 
+MANY_PROGRAMS = 8
+"""A step that is compiled for so many signatures says so once."""
+
+
 class Function:
     """A step compiled for the devices of `wh.init()`, once for each signature of its arguments."""
 
@@ -116,6 +120,15 @@ class Function:
         program = self._programs.get(call.key)
         if program is None:
             program = self._programs[call.key] = self._compile(call)
+            if len(self._programs) == MANY_PROGRAMS:
+                _log.warning(
+                    "the step %r has been compiled for %d different signatures, the last with %s. Each takes as long "
+                    "as the first. Pad batches to one size, or to a few (bucketing: "
+                    "tf.data.Dataset.bucket_by_sequence_length, padded_batch); pass numbers that change as tensors",
+                    self.__name__,
+                    MANY_PROGRAMS,
+                    ", ".join(call.text().splitlines()[:4]),
+                )
             self._pins = pins.count  # stated in the step itself, and so met
         return program
 
