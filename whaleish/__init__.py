@@ -21,7 +21,7 @@ _HOMES = {
     "gather": "whaleish.state",
     "init": "whaleish.world",
     "is_chief": "whaleish.world",
-    "layout": "whaleish.layout",
+    "layout": "whaleish.stated",
     "local_statistics": "whaleish.scopes",
     "pipeline": "whaleish.scopes",
     "rank": "whaleish.world",

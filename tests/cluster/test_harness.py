@@ -179,7 +179,8 @@ def test_idle_ranks_use_no_core(ranks):
     processes = [psutil.Process(pid) for pid in ranks.run(os.getpid)]
     before = [sum(process.cpu_times()[:2]) for process in processes]
     time.sleep(1)
-    assert [sum(process.cpu_times()[:2]) for process in processes] == before
+    after = [sum(process.cpu_times()[:2]) for process in processes]
+    assert all(b - a < 0.1 for a, b in zip(before, after, strict=True)), "a waiting rank spins"
 
 
 SCRIPT = """

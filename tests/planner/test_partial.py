@@ -18,6 +18,7 @@ class Sums(Graph):
     def made(self, *shape: int) -> int:
         """A sum over the split rows of an argument."""
         x = self.argument(8, *shape)
+        self.kinds[x] = ((), S(0))
         rows = self.add("Const", [], (1,), dtype="int32")
         self.logical.constants[rows] = np.array([0], "int32")
         made = self.add("Sum", [x, rows], shape, T="float32", Tidx="int32", keep_dims=False)

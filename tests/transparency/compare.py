@@ -24,7 +24,8 @@ class Outcome:
     Attributes:
       losses, weights: largest differences from one device, relative to the largest value.
       work: per device, its share of the operations in products, of what one device does alone.
-      stored: for each sharded variable, the largest share of it that a device stores.
+      stored: for each sharded variable, the largest share of it that a device stores, in multiples of what an even
+        division of its units would give: 2 heads, 1 and 1 are even for 4 heads on 3 devices.
       shapes: of all tensors of the running function.
     """
 
@@ -81,8 +82,18 @@ def _stored(program: Any) -> dict[str, float]:
     """Measured on the storage itself, not on the layout."""
     found = {}
     for variable in program.capture.variables:
-        if not storage(variable).whole:
+        stored = storage(variable)
+        if not stored.whole:
             whole = layout_bytes(tuple(variable.shape), variable.dtype.name)
             sizes = [resource.read().numpy().nbytes for resource in variable.parts.resources]
-            found[variable.name] = max(sizes) / whole
+            found[variable.name] = max(sizes) / whole / _even_share(tuple(variable.shape), stored)
     return found
+
+
+def _even_share(shape: tuple[int, ...], stored: Any) -> float:
+    share = 1.0
+    for axis, sbp in zip(stored.mesh.axes, stored.layout, strict=True):
+        if sbp.is_split:
+            units = shape[sbp.dim] // sbp.unit
+            share *= -(-units // axis.size) / units
+    return share

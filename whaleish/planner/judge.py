@@ -125,7 +125,12 @@ class Judge:
                 return False
             # A sum that a product reads split is the gradient of a batch: along it, the gradients of weights are sums.
             split_sum = need.is_split and need.dim and any(sbp.is_partial for sbp in held.get(tensor, ()))
-            if op.type in HEAVY and split_sum and (self.graph.tensors[tensor].shape or (0,))[0] in facts.batches:
+            if (
+                op.phase != FORWARD
+                and op.type in HEAVY
+                and split_sum
+                and (self.graph.tensors[tensor].shape or (0,))[0] in facts.batches
+            ):
                 return False
         if not any(sbp.is_partial for sbp in candidate.inputs):
             return True

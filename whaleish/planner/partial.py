@@ -3,17 +3,22 @@
 Linear ops may work on the summands of a partial sum, so its reduction can wait; it should wait where sums meet or
 shrink, and not where one sum goes several ways. The tensors that are partial form regions joined by linear ops. In each
 region every way from the ops that make partial sums to those that need whole values must meet one reduction: a minimum
-vertex cut, with the bytes of a tensor as its capacity.
+vertex cut, with the bytes of a tensor as its capacity. An op that makes a sum may also make it whole at once, from
+gathered inputs (`gathering.py`): that is a cut before the tensor.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from math import inf
 
 import networkx as nx
 
 from whaleish.graph import layout_bytes
+from whaleish.planner.gathering import gathering_seconds
 from whaleish.planner.view import AxisView, Candidate
+from whaleish.sbp import Sbp
 
 _EVERY_REDUCTION = 512  # bytes: what a reduction costs besides its own, so that of equal cuts the smallest number wins
 
@@ -45,7 +50,8 @@ def settle_partials(
                 carried.update(results)
             elif not need.is_split:  # split from a sum is a reduction of its own, at half the price
                 wanted.add(tensor)
-    early = _sink_side(view, edges, partial - carried, wanted)
+    sources = {t: _source_bytes(view, made, taken, t) for t in partial - carried}
+    early = _sink_side(view, edges, sources, wanted)
     settled = list(taken)
     for index, op in enumerate(graph.ops):
         if op.outputs and op.outputs[0] in early:
@@ -53,23 +59,36 @@ def settle_partials(
     return settled
 
 
-def _sink_side(view: AxisView, edges: list[tuple[int, int]], sources: set[int], wanted: set[int]) -> set[int]:
+def _source_bytes(view: AxisView, made: Mapping[int, Sbp], taken: list[Candidate], tensor: int) -> float:
+    """What making a sum whole from gathered inputs costs, as the bytes of a sum whose reduction costs as much."""
+    index, parts = view.graph.tensors[tensor].producer, view.axis.size
+    candidate = taken[index]
+    if parts == 1 or len(candidate.outputs) != 1 or view.graph.ops[index].pinned:
+        return inf
+    seconds = gathering_seconds(view, made, index, candidate, view.candidates(index)[0])
+    return seconds * view.cluster.link_rate * parts / (2 * (parts - 1))
+
+
+def _sink_side(
+    view: AxisView, edges: list[tuple[int, int]], sources: Mapping[int, float], wanted: set[int]
+) -> set[int]:
     """The tensors that lie behind the cheapest cuts, and so are made from whole values."""
     region = nx.Graph(edges)
     behind: set[int] = set()
     for component in nx.connected_components(region):
-        first = component & sources
-        if component & wanted >= first:
+        first = component & set(sources)
+        if component & wanted >= first and all(sources[tensor] == inf for tensor in first):
             # Every sum is wanted whole where it is made: it is reduced there, and what follows is whole.
             behind |= component - first
             continue
         if component & wanted:
-            behind |= _cut(view, [e for e in edges if e[0] in component], component, first, component & wanted)
+            costs = {tensor: sources[tensor] for tensor in first}
+            behind |= _cut(view, [e for e in edges if e[0] in component], component, costs, component & wanted)
     return behind
 
 
 def _cut(
-    view: AxisView, edges: list[tuple[int, int]], component: set[int], sources: set[int], wanted: set[int]
+    view: AxisView, edges: list[tuple[int, int]], component: set[int], sources: Mapping[int, float], wanted: set[int]
 ) -> set[int]:
     network = nx.DiGraph()
     for tensor in component:
@@ -78,8 +97,8 @@ def _cut(
         network.add_edge((tensor, "in"), (tensor, "out"), capacity=capacity)
     for before, after in edges:
         network.add_edge((before, "out"), (after, "in"))
-    for tensor in sources:
-        network.add_edge("source", (tensor, "in"))
+    for tensor, cost in sources.items():
+        network.add_edge("source", (tensor, "in"), **({} if cost == inf else {"capacity": cost + _EVERY_REDUCTION}))
     for tensor in wanted:
         network.add_edge((tensor, "out"), "sink")
     _, (near, _) = nx.minimum_cut(network, "source", "sink")

@@ -21,6 +21,7 @@ from whaleish.collector import collector_paused
 from whaleish.graph import FORWARD, LogicalGraph
 from whaleish.mesh import Mesh
 from whaleish.planner.facts import Facts
+from whaleish.planner.gathering import gather_inputs
 from whaleish.planner.judge import Judge
 from whaleish.planner.local import LocalValues
 from whaleish.planner.partial import settle_partials
@@ -79,7 +80,8 @@ def make_plan(
         search = Search(facts, view, {t: layout[0] for t, layout in zip(graph.inputs, arrivals, strict=True)}, fixed)
         taken = search.run()
         raw = {i for i, c in enumerate(taken) if graph.ops[i].pinned or search.local.is_raw(i, c)}
-        outer.append(OuterAxis(axis, settle_partials(view, taken, set(graph.outputs), raw)))
+        settled = settle_partials(view, taken, set(graph.outputs), raw)
+        outer.append(OuterAxis(axis, gather_inputs(view, settled, graph.outputs)))
         handles.append(search.layouts)
     return Plan(
         mesh=mesh,

@@ -1,0 +1,94 @@
+"""Embedding tables: gradients travel as rows where that is cheaper, and are those of one device."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import whaleish as wh
+from tests.products import pairwise
+from whaleish.planner.moves import find_moves
+from whaleish.rewrite.expand import expand
+from whaleish.state import storage
+
+ROWS, WIDTH, BATCH = 4000, 8, 24
+TABLE_BYTES = ROWS * WIDTH * 8
+OPTIMIZERS = {
+    "sgd": lambda: keras.optimizers.SGD(0.1),
+    "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    "adam": lambda: keras.optimizers.Adam(0.01),
+}
+SCOPES = {"replica": wh.replica, "split": wh.split}
+CASES = pairwise(optimizer=list(OPTIMIZERS), scope=list(SCOPES), stated=["", "S(0)", "S(1)"], batch=[24, 10])
+
+
+def train(optimizer: str, scope: str, stated: str, batch: int) -> tuple[float, float, float, str]:
+    """Differences of losses and tables from one device, the bytes sent in a step, and the table's layout."""
+    before = keras.backend.floatx(), keras.config.dtype_policy()
+    keras.backend.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    try:
+        return _train(optimizer, scope, stated, batch)
+    finally:
+        keras.backend.set_floatx(before[0])
+        keras.config.set_dtype_policy(before[1])
+
+
+def make(optimizer: str, around, stated: str):
+    """A table, and a step that trains it and a head."""
+    keras.utils.set_random_seed(2)
+    table, head = keras.layers.Embedding(ROWS, WIDTH), keras.layers.Dense(3)
+    table.build()
+    head.build((None, WIDTH))
+    if stated:
+        wh.layout(table.embeddings, stated)
+    rule, variables = OPTIMIZERS[optimizer](), [*table.trainable_variables, *head.trainable_variables]
+    rule.build(variables)
+
+    def step(ids, y):
+        with tf.GradientTape() as tape, around():
+            loss = tf.reduce_mean(tf.square(head(table(ids)) - y))
+        rule.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return loss
+
+    return table, step
+
+
+def _train(optimizer: str, scope: str, stated: str, batch: int) -> tuple[float, float, float, str]:
+    plain, step = make(optimizer, wh.auto, "")
+    alone = tf.function(step)
+    table, step = make(optimizer, SCOPES[scope], stated)
+    compiled = wh.function(step)
+    rng, losses = np.random.default_rng(0), 0.0
+    for _ in range(4):
+        # Frequent ids are in every part's rows, and several times.
+        given = tf.constant(rng.zipf(1.3, batch) % ROWS), tf.constant(rng.normal(size=(batch, 3)))
+        expected, got = float(alone(*given)), float(compiled(*given))
+        losses = max(losses, abs(expected - got) / expected)
+    program = compiled.program_for(*given)
+    moves = find_moves(*expand(program.capture.graph, program.plan)).values()
+    difference = float(np.abs(wh.gather(table.embeddings) - plain.embeddings.numpy()).max())
+    return losses, difference, sum(move.nbytes for move in moves), str(storage(table.embeddings.value).layout)
+
+
+def check(found: tuple[float, float, float, str], stated: str) -> None:
+    losses, difference, sent, layout = found
+    assert losses < 1e-9
+    assert difference < 1e-9
+    assert sent < TABLE_BYTES / 10, "the gradient travels as a whole table"
+    assert not stated or stated in layout
+
+
+@pytest.mark.parametrize("world_of", [4], indirect=True)
+@pytest.mark.parametrize(*CASES)
+def test_in_one_process(world_of: int, optimizer: str, scope: str, stated: str, batch: int) -> None:
+    check(train(optimizer, scope, stated, batch), stated)
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(*CASES)
+def test_on_real_ranks(ranks, optimizer: str, scope: str, stated: str, batch: int) -> None:
+    for found in ranks.run(train, optimizer, scope, stated, batch, timeout=60):
+        check(found, stated)
