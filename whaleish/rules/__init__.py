@@ -2,6 +2,7 @@
 
 from whaleish.rules import (  # noqa: F401
     convolution,
+    counting,
     elementwise,
     gather,
     images,
@@ -11,12 +12,17 @@ from whaleish.rules import (  # noqa: F401
     matmul,
     matrices,
     pooling,
+    quantization,
     random,
+    ranking,
     reduction,
+    scans,
     scatter,
     segments,
     shape,
     slicing,
+    sparse,
+    text,
     variables,
 )
 from whaleish.rules.rule import OpView, Rule, Signature, TensorSpec, registry

@@ -73,6 +73,44 @@ def maximum_gradient(op: OpView) -> list[Signature]:
     return [*found, Signature(at(count, 2, sbp=P), (P,))]
 
 
+@registry.register("MaxPoolGradWithArgmax", lower=unless_empty(same))
+def placed_gradient(op: OpView) -> list[Signature]:
+    """Of images, a gradient and the places that were found, which are counted within an image or within the batch."""
+    free = 0 in free_dims(op, op.inputs[0]) and not op.attrs.get("include_batch_in_index")
+    found = [Signature((S(0), S(0), S(0)), (S(0),))] if free else []
+    return [*found, Signature((B, P, B), (P,))]
+
+
+@registry.register("Dilation2D", lower=unless_empty(same))
+def dilation(op: OpView) -> list[Signature]:
+    """The maximum over a window of images plus filter [h w C]."""
+    return [
+        Signature((S(0), B), (S(0),)),
+        Signature((S(3), S(2)), (S(3),)),
+        Signature((PMAX, B), (PMAX,)),
+        Signature((B, PMAX), (PMAX,)),
+    ]
+
+
+@registry.register("Dilation2DBackpropInput", "Dilation2DBackpropFilter", lower=unless_empty(same))
+def dilation_gradient(op: OpView) -> list[Signature]:
+    """Of images, filter and a gradient, each element of which goes to the place where the maximum was."""
+    of_images = op.type.endswith("Input")
+    return [
+        Signature((S(0), B, S(0)), (S(0) if of_images else P,)),
+        Signature((S(3), S(2), S(3)), (S(3) if of_images else S(2),)),
+        Signature((B, B, P), (P,)),
+    ]
+
+
+@registry.register("LRN", "LRNGrad")
+def local_response(op: OpView) -> list[Signature]:
+    """Images (for the gradient: gradient, images, what was made of them) are divided by a mean over near channels."""
+    count = len(op.inputs)
+    found = [Signature((S(dim),) * count, (S(dim),)) for dim in range(3)]
+    return found + ([Signature(at(count, 0, sbp=P), (P,))] if op.type == "LRNGrad" else [])
+
+
 @registry.register("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", split_empty=False)
 def batch_norm(op: OpView) -> list[Signature]:
     """Images, then vectors over the channels. The batch may be split where its statistics are given, not taken."""

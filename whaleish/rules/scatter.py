@@ -32,6 +32,13 @@ def scatter_update(op: OpView) -> list[Signature]:
     return _trailing(op)
 
 
+@registry.register("InplaceAdd", "InplaceSub", "InplaceUpdate")
+def rows_in_place(op: OpView) -> list[Signature]:
+    """A tensor, ids of its rows, and as many rows."""
+    found = [place(op, {0: S(dim), 2: S(dim)}, S(dim)) for dim in range(1, op.inputs[0].rank)]
+    return found + partly(op, [0, 2], [P])
+
+
 def _add_own(low: Lowering) -> list[Ref]:
     """Where the tensor is split along a dim that ids name: adds this part's updates, and zero for the rest."""
     tensor, ids = low.op.inputs[0], low.op.inputs[1]
@@ -44,7 +51,7 @@ def _add_own(low: Lowering) -> list[Ref]:
     return low.same({1: places, 2: keep_own(low, low.input(2), tensor.dtype, own, shape)})
 
 
-@registry.register("TensorScatterAdd", "TensorScatterSub", lower=empty_as_zeros(_add_own))
+@registry.register("TensorScatterAdd", "TensorScatterSub", "ScatterNdNonAliasingAdd", lower=empty_as_zeros(_add_own))
 def scatter_add(op: OpView) -> list[Signature]:
     found = _trailing(op)
     found += [place(op, {0: S(dim)}, S(dim)) for dim in range(depth_of(op, 1))]

@@ -112,3 +112,18 @@ CASES.append(
         {"is_training": True, "data_format": "NCHW"},
     )
 )
+
+PLACED = SAME | {"include_batch_in_index": False}
+COLUMNS, CHANNELS = IMAGES[2:]
+ROW, COLUMN, CHANNEL = np.indices(HALVED[1:])
+FOUND = np.broadcast_to((2 * ROW * COLUMNS + 2 * COLUMN) * CHANNELS + CHANNEL, HALVED)
+"""The first place of each window, within its image."""
+WINDOWS = {"strides": (1, 2, 1, 1), "rates": (1, 1, 1, 1), "padding": "SAME"}
+CASES += [
+    Case("MaxPoolGradWithArgmax", (single(*IMAGES), single(*HALVED), FOUND), PLACED),
+    Case("Dilation2D", (normal(*IMAGES), normal(2, 3, 3)), WINDOWS),
+    Case("Dilation2DBackpropInput", (normal(*IMAGES), normal(2, 3, 3), normal(5, 2, 5, 3)), WINDOWS),
+    Case("Dilation2DBackpropFilter", (normal(*IMAGES), normal(2, 3, 3), normal(5, 2, 5, 3)), WINDOWS),
+    Case("LRN", (single(5, 2, 3, 8),), {"depth_radius": 2}),
+    Case("LRNGrad", (single(5, 2, 3, 8), single(5, 2, 3, 8), single(5, 2, 3, 8)), {"depth_radius": 2}),
+]

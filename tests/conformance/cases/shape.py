@@ -27,6 +27,7 @@ CASES: list[Case] = [
     *(moving("Reshape", ramp(*before), np.array(after, "int32")) for before, after in RESHAPES),
     moving("Reshape", ramp(4, 6, dtype="int64"), ints(-1, 3, dtype="int64")),
     moving("Reshape", ramp(4, 6, dtype="bool"), ints(-1)),
+    moving("EnsureShape", ramp(5, 3), shape=(5, 3)),
     moving("ExpandDims", ramp(5, 3), ints(1)),
     moving("ExpandDims", ramp(5, 3), np.array(-1, "int32")),
     moving("Squeeze", ramp(5, 1, 3, 1)),
