@@ -15,6 +15,7 @@ from whaleish.rules import (  # noqa: F401
     quantization,
     random,
     ranking,
+    recurrent,
     reduction,
     scans,
     scatter,
@@ -23,6 +24,7 @@ from whaleish.rules import (  # noqa: F401
     slicing,
     sparse,
     text,
+    updates,
     variables,
 )
 from whaleish.rules.rule import OpView, Rule, Signature, TensorSpec, registry

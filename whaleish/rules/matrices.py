@@ -107,6 +107,18 @@ def fourier(op: OpView) -> list[Signature]:
     return _batch(op, [0], own=_TRANSFORMED[op.type], partial=LINEAR)
 
 
+@registry.register("AudioSpectrogram", lower=empty_as_zeros())
+def spectrogram(op: OpView) -> list[Signature]:
+    """Samples [time, channels] -> [channels, windows, frequencies]"""
+    return [place(op, {0: S(1)}, S(0))]
+
+
+@registry.register("Mfcc", lower=empty_as_zeros())
+def cepstrum(op: OpView) -> list[Signature]:
+    """Spectrogram [channels, windows, frequencies], a rate -> coefficients of each window by itself."""
+    return carried(op, [(0, 0), (1, 1)])
+
+
 @registry.register("Cross")
 def cross_product(op: OpView) -> list[Signature]:
     return _batch(op, [0, 1], own=1)

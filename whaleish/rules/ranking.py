@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from whaleish.rules.forms import real, reduced_dims, width
-from whaleish.rules.movement import place
+from whaleish.rules.movement import empty_as_zeros, place
 from whaleish.rules.reduction import reductions
 from whaleish.rules.rule import Fragment, OpView, Signature, TensorSpec, registry
 from whaleish.sbp import B, S
@@ -65,6 +65,12 @@ def nth_element(op: OpView) -> list[Signature]:
     return [place(op, {0: S(dim)}, S(dim)) for dim in range(op.inputs[0].rank - 1)]
 
 
+@registry.register("NearestNeighbors", lower=empty_as_zeros())
+def nearest(op: OpView) -> list[Signature]:
+    """Points [N, D], centers [M, D], k -> the k nearest centers of each point, and how far."""
+    return [place(op, {0: S(0)}, S(0))]
+
+
 @registry.register("IsotonicRegression")
 def isotonic_regression(op: OpView) -> list[Signature]:
     """Rows -> rows that fall, and to which step each element belongs."""
@@ -72,40 +78,40 @@ def isotonic_regression(op: OpView) -> list[Signature]:
 
 
 def _count_above(op: OpView) -> Fragment:
-    """A target is among the top k if fewer than k predictions are above its own, and all of the row are finite."""
+    """A target is among the top k if it is a class, fewer than k predictions are above its own, and all are finite."""
     fragment = Fragment(op)
     (count, classes), kind = op.inputs[0].shape or (0, 0), op.inputs[1].dtype
-    full, row, number = (count, classes), (count, 1), "int32"
+    full, row = (count, classes), (count,)
+    number, dtype = {"T": "int32"}, {"T": op.inputs[0].dtype}
 
-    def flag(type: str, *inputs: int, shape: tuple[int, ...], **attrs: object) -> int:
-        return int(fragment.emit(type, inputs, [TensorSpec(shape, "bool")], **attrs))
+    def emit(type: str, inputs: list[int], shape: tuple[int, ...], made: str = "bool", **attrs: object) -> int:
+        """Adds an op. What has the shape of the predictions stays split, a number per row is whole."""
+        value = int(fragment.emit(type, inputs, [TensorSpec(shape, made)], **attrs))
+        fragment.held[value] = S(1) if shape == full else B
+        return value
 
     def total(flags: int) -> int:
         """How many of each row are true."""
-        spec = TensorSpec(full, number)
-        ones = fragment.emit("Cast", [flags], [spec], SrcT="bool", DstT=number, Truncate=False)
-        fragment.held |= {flags: S(1), ones: S(1)}
-        return int(fragment.emit("Sum", [ones, one], [TensorSpec((count,), number)], T=number, Tidx="int32"))
+        ones = emit("Cast", [flags], full, "int32", SrcT="bool", DstT="int32", Truncate=False)
+        return int(fragment.emit("Sum", [ones, one], [TensorSpec(row, "int32")], Tidx="int32", **number))
 
     one, first, beyond = fragment.const(1, "int32"), fragment.const(0, kind), fragment.const(classes, kind)
-    at_least = flag("GreaterEqual", 1, first, shape=(count,), T=kind)
-    valid = flag("LogicalAnd", at_least, flag("Less", 1, beyond, shape=(count,), T=kind), shape=(count,))
-    safe = fragment.emit("SelectV2", [valid, 1, first], [TensorSpec((count,), kind)], T=kind)
-    column = fragment.emit("ExpandDims", [safe, one], [TensorSpec(row, kind)], T=kind, Tdim="int32")
+    from_first, to_last = emit("GreaterEqual", [1, first], row, T=kind), emit("Less", [1, beyond], row, T=kind)
+    valid = emit("LogicalAnd", [from_first, to_last], row)
+    safe = emit("SelectV2", [valid, 1, first], row, kind, T=kind)
+    column = emit("ExpandDims", [safe, one], (count, 1), kind, T=kind, Tdim="int32")
     types = {"Tparams": op.inputs[0].dtype, "Tindices": kind, "Taxis": "int32"}
-    spec = TensorSpec(row, op.inputs[0].dtype)
+    spec = TensorSpec((count, 1), op.inputs[0].dtype)
     own = fragment.emit("GatherV2", [0, column, one], [spec], batch_dims=1, **types)
-    above = total(flag("Greater", 0, own, shape=full, T=spec.dtype))
-    finite = total(flag("IsFinite", 0, shape=full, T=spec.dtype))
+    above = total(emit("Greater", [0, own], full, **dtype))
+    finite = total(emit("IsFinite", [0], full, **dtype))
     limit = fragment.const(op.attrs["k"], "int32") if op.type == "InTopK" else 2
-    if op.type == "InTopKV2" and kind != number:
-        limit = fragment.emit("Cast", [2], [TensorSpec((), number)], SrcT=kind, DstT=number, Truncate=False)
-    few = flag("Less", above, limit, shape=(count,), T=number)
-    all_finite = flag("Equal", finite, fragment.const(classes, number), shape=(count,), T=number)
-    known = flag("LogicalAnd", valid, all_finite, shape=(count,))
-    result = flag("LogicalAnd", few, known, shape=(count,))
-    fragment.held |= {few: B, all_finite: B, result: B}
-    fragment.outputs = (result,)
+    if op.type == "InTopKV2" and kind != "int32":
+        limit = emit("Cast", [2], (), "int32", SrcT=kind, DstT="int32", Truncate=False)
+    few = emit("Less", [above, limit], row, **number)
+    all_finite = emit("Equal", [finite, fragment.const(classes, "int32")], row, **number)
+    known = emit("LogicalAnd", [valid, all_finite], row)
+    fragment.outputs = (emit("LogicalAnd", [few, known], row),)
     return fragment
 
 

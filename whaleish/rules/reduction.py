@@ -89,8 +89,9 @@ def _product_of_blocks(op: OpView) -> Fragment:
     each = blocks.emit("Prod", [blocks.input, blocks.const(*inner)], kept, Tidx="int32", keep_dims=False)
     rest = (*kept[:at], *kept[at + 1 :])
     product = blocks.emit("Prod", [each, blocks.const(at)], rest, Tidx="int32", keep_dims=False)
-    blocks.fragment.held |= {each: S(at), product: B}
-    blocks.fragment.outputs = (blocks.reshape(product, op.outputs[0].shape or ()),)
+    result = blocks.reshape(product, op.outputs[0].shape or ())
+    blocks.fragment.held |= {each: S(at), product: B, result: B}
+    blocks.fragment.outputs = (result,)
     return blocks.fragment
 
 
@@ -134,6 +135,7 @@ def expand_logical(op: OpView) -> Fragment:
     extreme = fragment.emit("Max" if op.type == "Any" else "Min", [numbers, 1], [after], T="int32", **kept)
     cast = fragment.emit("Cast", [extreme], list(op.outputs), SrcT="int32", DstT="bool", Truncate=False)
     fragment.outputs = (cast,)
+    fragment.held[cast] = B
     return fragment
 
 

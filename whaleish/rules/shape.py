@@ -118,6 +118,11 @@ def fill(op: OpView) -> list[Signature]:
     return found + partly(op, [1], COPYING)
 
 
+@registry.register("Empty", lower=local_shape_operand(0))
+def empty(op: OpView) -> list[Signature]:
+    return [place(op, {}, S(dim)) for dim in range(op.outputs[0].rank)]
+
+
 @when_divided
 def _tile_locally(low: Lowering) -> list[Ref]:
     """The multiples that lead from the local input to the local output."""

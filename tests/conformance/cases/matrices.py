@@ -62,5 +62,7 @@ CASES: list[Case] = [
     *(Case(kind, (CUBES,)) for kind in ("FFT3D", "IFFT3D")),
     Case("RFFT3D", (CUBES.real.astype("float32"), np.array([4, 3, 8], "int32")), {}, (1,)),
     Case("IRFFT3D", (CUBES.astype("complex64"), np.array([4, 3, 8], "int32")), {}, (1,)),
+    Case("AudioSpectrogram", (RNG.normal(size=(20, 3)).astype("float32"),), {"window_size": 8, "stride": 4}),
+    Case("Mfcc", (RNG.uniform(1, 2, (3, 5, 33)).astype("float32"), np.array(16000, "int32"))),
     Case("Cross", (ramp(5, 3), 1 - ramp(5, 3))),
 ]

@@ -42,6 +42,7 @@ CASES: list[Case] = [
     Case("NthElement", (some((5, 7), 100).astype("float32"), k(2)), {}, (1,)),
     Case("IsotonicRegression", (rng.normal(size=(5, 7)).astype("float32"),), {"output_dtype": "float32"}),
     Case("InTopKV2", (some((5, 7), 100).astype("float32"), some((5,), 7), k(3))),
+    Case("NearestNeighbors", (some((5, 2), 9).astype("float32"), some((4, 2), 9).astype("float32"), k(2, "int64"))),
     Case("InTopKV2", (TIES, some((5,), 7, "int64"), k(2, "int64")), {}, (2,)),
     Case("InTopKV2", (unbounded((4, 6)), np.array([1, -1, 0, 6], "int32"), k(4)), {}, (2,)),
     Case("InTopK", (some((5, 7), 100).astype("float32"), some((5,), 7)), {"k": 3}),

@@ -41,6 +41,7 @@ CASES: list[Case] = [
     moving("BroadcastTo", ramp(), ints(5)),
     moving("Fill", ints(5, 3), np.array(7.0, "float32"), known=(0,)),
     moving("Fill", ints(4, dtype="int64"), np.array(True), known=(0,)),
+    moving("Empty", ints(5, 3), known=(0,), dtype="float32", init=True),
     moving("Tile", ramp(5, 2, 1), ints(1, 3, 6)),
     moving("Tile", ramp(3), ints(4, dtype="int64")),
     moving("Bitcast", ramp(5, 3), type="int32"),
