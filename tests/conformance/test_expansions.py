@@ -4,12 +4,12 @@ import itertools
 
 import pytest
 
-from tests.conformance.cases import counting, ranking, reduction, scans
+from tests.conformance.cases import normalisation, ranking, reduction, scans
 from tests.conformance.executor import AXES, Boxing, Case, fits, registry, run_signature
 from whaleish.mesh import Mesh
 from whaleish.sbp import Sbp
 
-FAMILIES = (counting, ranking, reduction, scans)
+FAMILIES = (normalisation, ranking, reduction, scans)
 EXPANDING = [
     case
     for case in itertools.chain.from_iterable(family.CASES for family in FAMILIES)
@@ -42,4 +42,15 @@ def test_as_many_bytes_travel_as_the_signature_says(case: Case) -> None:
 
 def test_types_that_expand() -> None:
     types = {case.type for case in EXPANDING if any(s.expands for s in registry.signatures(case.view()))}
-    assert types >= {"All", "Any", "ArgMax", "ArgMin", "Cumprod", "Cumsum", "EuclideanNorm", "InTopKV2", "Prod"}
+    assert types >= {
+        "All",
+        "Any",
+        "ArgMax",
+        "ArgMin",
+        "Cumprod",
+        "Cumsum",
+        "EuclideanNorm",
+        "FusedBatchNormV3",
+        "InTopKV2",
+        "Prod",
+    }

@@ -11,6 +11,7 @@ from whaleish.rules import (  # noqa: F401
     losses,
     matmul,
     matrices,
+    normalisation,
     pooling,
     quantization,
     random,
