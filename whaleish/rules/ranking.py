@@ -10,7 +10,8 @@ import math
 
 import numpy as np
 
-from whaleish.rules.forms import real, reduced_dims, width
+from whaleish.rules.blocks import Blocks, block_length
+from whaleish.rules.forms import constant_ints, real, reduced_dims, width
 from whaleish.rules.movement import empty_as_zeros, place
 from whaleish.rules.reduction import reductions
 from whaleish.rules.rule import Fragment, OpView, Signature, TensorSpec, registry
@@ -49,9 +50,60 @@ def place_of_extreme(op: OpView) -> list[Signature]:
     return [*found, Signature((S(dims[0]), B), (B,), expands=True, inner_bytes=size)]
 
 
-@registry.register("TopKV2")
+def _top_of_blocks(op: OpView) -> tuple[int, int] | None:
+    """The length of the blocks that rows fall into, and how many of each are looked at; None where most would be."""
+    shape, k = op.inputs[0].shape, constant_ints(op, 1)
+    unit = block_length(shape[-1]) if shape and 0 not in shape else None
+    if unit is None or not k or 2 * k[0] > unit:
+        return None
+    return unit, k[0]
+
+
+def _best_of_best(op: OpView) -> Fragment:
+    """The top k of each block, then the top k of those. Blocks are in order, so of equals the first comes first."""
+    found = _top_of_blocks(op)
+    if found is None:
+        raise ValueError(f"rows of {op.inputs[0]} do not fall into blocks much longer than k")
+    unit, k = found
+    last = op.inputs[0].rank - 1
+    blocks = Blocks(op, last, unit)
+    fragment, rows, count = blocks.fragment, blocks.shape[:last], blocks.shape[last]
+    kinds = {"T": blocks.dtype, "Tk": op.inputs[1].dtype, "index_type": "int32"}
+
+    def specs(shape: tuple[int, ...]) -> list[TensorSpec]:
+        return [TensorSpec(shape, blocks.dtype), TensorSpec(shape, "int32")]
+
+    values, places = fragment.emit("TopKV2", [blocks.input, 1], specs((*rows, count, k)), sorted=True, **kinds)
+    first = fragment.const(np.arange(count)[:, None] * unit, "int32")
+    places = fragment.emit("AddV2", [places, first], [TensorSpec((*rows, count, k), "int32")], T="int32")
+    flat = blocks.const(*rows, count * k)
+    candidates, of_candidates = (
+        fragment.emit("Reshape", [value, flat], [TensorSpec((*rows, count * k), kind)], T=kind, Tshape="int32")
+        for value, kind in ((values, blocks.dtype), (places, "int32"))
+    )
+    best, which = fragment.emit("TopKV2", [candidates, 1], specs((*rows, k)), sorted=op.attrs["sorted"], **kinds)
+    types = {"Tparams": "int32", "Tindices": "int32", "Taxis": "int32"}
+    operands = [of_candidates, which, blocks.scalar(last)]
+    found_at = fragment.emit("GatherV2", operands, [TensorSpec((*rows, k), "int32")], batch_dims=last, **types)
+    kind = op.outputs[1].dtype
+    cast = fragment.emit("Cast", [found_at], [op.outputs[1]], SrcT="int32", DstT=kind, Truncate=False)
+    fragment.held |= dict.fromkeys((values, places, candidates, of_candidates), S(last))
+    fragment.held |= dict.fromkeys((best, which, cast), B)
+    fragment.outputs = (best, cast)
+    return fragment
+
+
+@registry.register("TopKV2", expand=_best_of_best)
 def top_k(op: OpView) -> list[Signature]:
-    return [place(op, {0: S(dim)}, S(dim)) for dim in range(op.inputs[0].rank - 1)]
+    found = [place(op, {0: S(dim)}, S(dim)) for dim in range(op.inputs[0].rank - 1)]
+    if blocks := _top_of_blocks(op):
+        unit, k = blocks
+        *rows, length = op.inputs[0].shape or ()
+        # Values are gathered, which sends half of an all-reduce; places are summed.
+        size = math.prod(rows) * (length // unit * k * width(op.inputs[0]) // 2 + 4 * k)
+        inputs = (S(len(rows), unit), B)
+        found.append(Signature(inputs, (B, B), expands=True, inner_bytes=size))
+    return found
 
 
 @registry.register("ApproxTopK")
