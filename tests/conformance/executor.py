@@ -57,7 +57,9 @@ class Case:
             for v in self.inputs
         )
         attrs = ",".join(f"{name}={value}" for name, value in self.attrs.items())
-        return f"{self.type}-{shapes.replace(' ', '')}-{attrs}".rstrip("-").replace(" ", "")
+        dtypes = {_dtype(v) for v in self.inputs} - {"resource", "float32", "float64", "int32"}
+        parts = (self.type, *sorted(dtypes), shapes, attrs)
+        return "-".join(part for part in parts if part).replace(" ", "")
 
     def view(self) -> OpView:
         """What a rule sees of the op: all attributes in Python form, shapes of inputs and outputs, constants."""

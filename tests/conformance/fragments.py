@@ -41,15 +41,19 @@ def run_fragment(
     On the axes that expand only those that the fragment allows.
     """
     held = [(layout, list(column)) for layout, column in zip(ins, columns, strict=True)]
+    done: dict[tuple[int, Layout], list[Any]] = {}  # A tensor is boxed to a layout once.
     known = dict(fragment.constants) | {i: c for i, c in enumerate(fragment.op.constants) if c is not None}
 
     def boxed(value: int, after: Layout, step: str) -> list[Any]:
         before, parts = held[value]
         if before == after:
             return parts
+        if (value, after) in done:
+            return done[value, after]
         whole = join([part.numpy() for part in parts], before, mesh.axes)
         boxings.append(Boxing(step, before, after, whole.nbytes))
-        return [tensor(part) for part in cut(whole, after, mesh.axes, rng)]
+        done[value, after] = [tensor(part) for part in cut(whole, after, mesh.axes, rng)]
+        return done[value, after]
 
     for type, inputs, made, attrs in fragment.steps:
         if type == "Const":

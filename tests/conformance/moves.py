@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.conformance.executor import Case
+from tests.conformance.executor import Case, Resource
 
 
 def ramp(*shape: int, dtype: str = "float32") -> np.ndarray:
@@ -14,6 +14,6 @@ def ints(*values: int, dtype: str = "int32") -> np.ndarray:
     return np.array(values, dtype)
 
 
-def moving(op: str, /, *inputs: np.ndarray, known: tuple[int, ...] = (), **attrs: object) -> Case:
+def moving(op: str, /, *inputs: np.ndarray | Resource, known: tuple[int, ...] = (), **attrs: object) -> Case:
     """A case whose last inputs, the small integers, are constants: `known`, or all but the first."""
     return Case(op, inputs, attrs, known or tuple(range(1, len(inputs))))

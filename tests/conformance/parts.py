@@ -36,8 +36,14 @@ def _summands(value: np.ndarray, kind: str, count: int, rng: np.random.Generator
         parts = [noise() * rng.choice([-1, 1]).astype(value.dtype) for _ in range(count - 1)]
         return [*parts, (value - sum(parts)).astype(value.dtype)] if parts else [value]
     owner = rng.integers(0, count, value.shape)
-    sign = -1 if kind == "Pmax" else 1
-    return [np.where(owner == k, value, (value + sign * noise()).astype(value.dtype)) for k in range(count)]
+
+    def candidate() -> np.ndarray:
+        """No better than the value; at the end of an integer's range nothing is worse."""
+        worse = value - noise() if kind == "Pmax" else value + noise()
+        wrapped = worse > value if kind == "Pmax" else worse < value
+        return np.where(wrapped, value, worse)
+
+    return [np.where(owner == k, value, candidate()).astype(value.dtype) for k in range(count)]
 
 
 class Unequal(AssertionError):

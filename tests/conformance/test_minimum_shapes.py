@@ -87,6 +87,34 @@ MINIMUM: Mapping[str, tuple[Case, str]] = {
         Case("SoftmaxCrossEntropyWithLogits", (ramp(5, 7), ramp(5, 7))),
         "S(0), S(0) -> S(0), S(0); S(1), S(1) -> B, S(1)",
     ),
+    "scan along a split dim, in blocks": (
+        Case("Cumsum", (ramp(12, 2), np.array(0, "int32")), {}, (1,)),
+        "S(1), B -> S(1); S(0:3), B -> S(0:3); P, B -> P",
+    ),
+    "product of blocks": (Case("Prod", (ramp(12, 2), ints(0)), {}, (1,)), "S(1), B -> S(0); S(0:3), B -> B"),
+    "class with the largest logit": (
+        Case("ArgMax", (ramp(5, 7), np.array(1, "int32")), {}, (1,)),
+        "S(0), B -> S(0); S(1), B -> B",
+    ),
+    "target among the top": (
+        Case("InTopKV2", (ramp(5, 7), IDS, np.array(2, "int32"))),
+        "S(0), S(0), B -> S(0); S(1), B, B -> B",
+    ),
+    "rows of a variable": (
+        Case("ResourceScatterMax", (Resource(ramp(7, 3)), IDS, ramp(5, 3))),
+        "S(0), B, B -> ; S(1), B, S(1) -> ",
+    ),
+    "histogram": (Case("DenseBincount", (IDS, SEGMENTS, np.zeros(0, "float32"))), "S(0), B, B -> P"),
+    "sorted rows": (Case("LowerBound", (ramp(5, 7), ramp(5, 3))), "S(0), S(0) -> S(0); B, S(1) -> S(1); S(1), B -> P"),
+    "right-hand sides": (Case("MatrixSolve", (np.eye(3), ramp(3, 4, dtype="float64"))), "B, S(1) -> S(1); B, P -> P"),
+    "sparse product": (
+        Case(
+            "SparseTensorDenseMatMul",
+            (ints(0, 1, 2, 2, dtype="int64").reshape(2, 2), ramp(2), ints(3, 4, dtype="int64"), ramp(4, 5)),
+        ),
+        "S(0), S(0), B, B -> P; B, B, B, S(1) -> S(1); B, B, B, P -> P",
+    ),
+    "strings": (Case("StringLength", (np.array(["a", "bc"], object),)), "S(0) -> S(0)"),
     "resize": (
         Case("ResizeBilinear", (ramp(5, 2, 2, 3), ints(4, 4)), {}, (1,)),
         "S(0), B -> S(0); S(3), B -> S(3); P, B -> P",

@@ -2,6 +2,7 @@
 
 from whaleish.rules import (  # noqa: F401
     convolution,
+    counting,
     elementwise,
     gather,
     images,
@@ -10,13 +11,21 @@ from whaleish.rules import (  # noqa: F401
     losses,
     matmul,
     matrices,
+    normalisation,
     pooling,
+    quantization,
     random,
+    ranking,
+    recurrent,
     reduction,
+    scans,
     scatter,
     segments,
     shape,
     slicing,
+    sparse,
+    text,
+    updates,
     variables,
 )
 from whaleish.rules.rule import OpView, Rule, Signature, TensorSpec, registry

@@ -12,14 +12,16 @@ from whaleish.rules.rule import Lowering, OpView, Ref, Signature, registry
 from whaleish.sbp import PMAX, PMIN, B, P, S
 
 UNARY = names("""
-    Abs Acos Acosh Asin Atanh BesselI0 BesselI0e BesselI1 BesselI1e Bucketize ComplexAbs Angle Cos Cosh Digamma Erfinv
-    Inv Invert IsFinite IsInf IsNan Lgamma Log Log1p LogicalNot Ndtri PopulationCount Reciprocal Rsqrt Sin Sqrt Square
-    Tan
+    Abs Acos Acosh Angle Asin Atanh BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1
+    BesselK1e BesselY0 BesselY1 Bucketize ComplexAbs Cos Cosh Dawsn Digamma Erfinv Expint FresnelCos FresnelSin Inv
+    Invert IsFinite IsInf IsNan Lgamma Log Log1p LogicalNot Ndtri PopulationCount Reciprocal Rsqrt Sin Spence Sqrt
+    Square Tan
 """)
-LINEAR = ["CheckNumerics", "Conj", "Identity", "Imag", "Neg", "PreventGradient", "Real", "Snapshot", "StopGradient"]
-RISING = names("""
-    Asinh Atan Ceil CheckNumerics Elu Erf Exp Expm1 Floor Identity LeakyRelu PreventGradient Relu Relu6 Rint Round Selu
-    Sigmoid Sign Sinh Snapshot Softplus Softsign StopGradient Tanh
+COPIES = names("CheckNumerics CheckNumericsV2 DeepCopy GuaranteeConst Identity PreventGradient Snapshot StopGradient")
+LINEAR = COPIES + names("Conj Imag Neg Real")
+RISING = COPIES + names("""
+    Asinh Atan Ceil Elu Erf Exp Expm1 Floor LeakyRelu Relu Relu6 Rint Round Selu Sigmoid Sign Sinh Softplus Softsign
+    Tanh
 """)
 FALLING = ["Erfc", "Neg"]
 
@@ -63,9 +65,9 @@ def like(op: OpView) -> list[Signature]:
 # Binary, with broadcasting. -------------------------------------------------------------------------------------------
 
 BINARY = names("""
-    Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Equal FloorDiv FloorMod Greater GreaterEqual Igamma Igammac LeftShift
-    Less LessEqual LogicalAnd LogicalOr Mod NextAfter NotEqual Pow RightShift SquaredDifference TruncateDiv TruncateMod
-    Xdivy Xlog1py Xlogy
+    Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Equal FloorDiv FloorMod Greater GreaterEqual Igamma IgammaGradA
+    Igammac LeftShift Less LessEqual LogicalAnd LogicalOr Mod NextAfter NotEqual Pow RandomGammaGrad RightShift
+    SquaredDifference TruncateDiv TruncateMod Xdivy Xlog1py Xlogy
 """)
 SUMS = ["Add", "AddV2", "Sub"]
 PRODUCTS = ["Mul", "MulNoNan"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from whaleish.rules.rule import Lowering, OpView, Ref, Signature, TensorSpec
 from whaleish.sbp import B, S, Sbp
 
@@ -30,6 +32,11 @@ def numeric(spec: TensorSpec) -> bool:
 def real(spec: TensorSpec) -> bool:
     """Whether the tensor holds ordered numbers, so that it can be a maximum of parts."""
     return numeric(spec) and not spec.dtype.startswith("complex")
+
+
+def width(spec: TensorSpec) -> int:
+    """Bytes of one number."""
+    return FLOATS.get(spec.dtype) or np.dtype(spec.dtype).itemsize
 
 
 def broadcast_splits(inputs: Sequence[TensorSpec], output: TensorSpec) -> list[tuple[tuple[Sbp, ...], Sbp]]:

@@ -1,4 +1,4 @@
-"""Look-ups: gather and embeddings, one-hot, top-k."""
+"""Look-ups: gather and embeddings, one-hot."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ def _axis_and_batch(op: OpView) -> tuple[int, int] | None:
     batch = batch + op.inputs[1].rank if batch < 0 else batch
     if op.type == "ResourceGather":
         return batch, batch
+    if op.type == "Gather":
+        return 0, 0
     axis = constant_ints(op, 2)
     return None if axis is None else (axis[0] % max(op.inputs[0].rank, 1), batch)
 
@@ -36,7 +38,7 @@ def _gather_own(low: Lowering) -> list[Ref]:
     return [keep_own(low, rows, out.dtype, own, shape)]
 
 
-@registry.register("GatherV2", "ResourceGather", lower=empty_as_zeros(_gather_own))
+@registry.register("Gather", "GatherV2", "ResourceGather", lower=empty_as_zeros(_gather_own))
 def gather(op: OpView) -> list[Signature]:
     """out = table[:axis] + ids[batch:] + table[axis + 1:]"""
     found = _axis_and_batch(op)
@@ -110,11 +112,7 @@ def one_hot(op: OpView) -> list[Signature]:
     return [*found, place(op, {}, S(axis))]
 
 
-@registry.register("TopKV2")
-def top_k(op: OpView) -> list[Signature]:
-    return [place(op, {0: S(dim)}, S(dim)) for dim in range(op.inputs[0].rank - 1)]
-
-
-@registry.register("InTopKV2", "InTopK")
-def in_top_k(op: OpView) -> list[Signature]:
-    return [place(op, {0: S(0), 1: S(0)}, S(0))]
+@registry.register("UnravelIndex", lower=empty_as_zeros())
+def unravel(op: OpView) -> list[Signature]:
+    """Flat places [N] in a tensor of the given dims -> [dims, N]."""
+    return [place(op, {0: S(0)}, S(1))] if op.inputs[0].rank == 1 else []

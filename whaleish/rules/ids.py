@@ -54,7 +54,7 @@ def _sort_out(
     return local, within(local, count), within(ids, total)
 
 
-def keep_own(low: Lowering, values: Ref, dtype: str, own: Ref, shape: Sequence[int]) -> Ref:
-    """`values` where `own`, given the `shape` that broadcasts against them, is true; zero elsewhere, even of inf."""
+def keep_own(low: Lowering, values: Ref, dtype: str, own: Ref, shape: Sequence[int], other: float = 0) -> Ref:
+    """`values` where `own`, given the `shape` that broadcasts against them, is true; `other` elsewhere, even of inf."""
     own = low.emit("Reshape", [own, low.const(list(shape), "int32")], T="bool", Tshape="int32")
-    return low.emit("SelectV2", [own, values, low.const(0, dtype)], T=dtype)
+    return low.emit("SelectV2", [own, values, low.const(other, dtype)], T=dtype)

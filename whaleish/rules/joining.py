@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from whaleish.rules.movement import (
     COPYING,
+    LINEAR,
     axis_of,
     carried,
     dims_but,
@@ -22,6 +23,25 @@ def concat(op: OpView) -> list[Signature]:
     axis = axis_of(op, last, rank)
     dims = [] if axis is None else dims_but(rank, [axis])
     return together(op, dims, range(last), COPYING)
+
+
+@registry.register("Concat")
+def concat_first(op: OpView) -> list[Signature]:
+    """Old form: the dim comes first."""
+    rank = op.outputs[0].rank
+    axis = axis_of(op, 0, rank)
+    dims = [] if axis is None else dims_but(rank, [axis])
+    return together(op, dims, range(1, len(op.inputs)), COPYING)
+
+
+@registry.register("DynamicStitch", "ParallelDynamicStitch")
+def stitch(op: OpView) -> list[Signature]:
+    """N tensors of ids, then N of rows, ids + rest -> [rows] + rest, each row the last that is given for its id."""
+    count = len(op.inputs) // 2
+    ids, rows = op.inputs[:count], range(count, 2 * count)
+    rest = range(1, op.outputs[0].rank)
+    found = [place(op, {i: S(dim - 1 + ids[i - count].rank) for i in rows}, S(dim)) for dim in rest]
+    return found + partly(op, rows, LINEAR)
 
 
 @registry.register("Split")

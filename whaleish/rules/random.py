@@ -17,7 +17,7 @@ import math
 from typing import Any
 
 from whaleish.rules.forms import constant_ints
-from whaleish.rules.movement import place
+from whaleish.rules.movement import empty_as_zeros, place, when_divided
 from whaleish.rules.rule import Lowering, OpView, Ref, Signature, registry
 from whaleish.sbp import S
 
@@ -118,3 +118,23 @@ def _draw_seeded(low: Lowering) -> list[Ref]:
 def seeded(op: OpView) -> list[Signature]:
     """Inputs: shape, seed, and limits of integers."""
     return _outer_splits(op)
+
+
+@when_divided
+def _later_points(low: Lowering) -> list[Ref]:
+    """A point is found from its number alone, so a part skips those of the parts before it."""
+    count, first = low.shape_out(0)[0], low.start_out(0)[0]
+    skipped = low.emit("AddV2", [low.input(2), low.const(first, "int32")], T="int32")
+    return low.same({1: low.const(count, "int32"), 2: skipped})
+
+
+@registry.register("SobolSample", lower=empty_as_zeros(_later_points))
+def sobol_points(op: OpView) -> list[Signature]:
+    """dims, how many, how many to skip -> [points, dims]"""
+    return [place(op, {}, S(0))]
+
+
+@registry.register("RandomIndexShuffle", lower=empty_as_zeros())
+def shuffled_places(op: OpView) -> list[Signature]:
+    """Where each index goes in a shuffle that a seed names, and is computed from the index alone."""
+    return [place(op, {0: S(0)}, S(0))] if op.inputs[0].rank == 1 and op.inputs[1].rank == 1 else []

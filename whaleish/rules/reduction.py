@@ -1,4 +1,4 @@
-"""Reductions, and scans along one dim.
+"""Reductions.
 
 Along a dim that is kept, every op here may be split. Along a dim that is reduced, the layout of the output says how the
 results of the parts are combined: by their sum, maximum or minimum.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from whaleish.rules.forms import FLOATS, reduced_dims
+from whaleish.rules.blocks import Blocks, block_length
+from whaleish.rules.forms import FLOATS, reduced_dims, width
 from whaleish.rules.rule import Fragment, Lowering, OpView, Ref, Signature, TensorSpec, registry
 from whaleish.sbp import PMAX, PMIN, B, P, S, Sbp
 
@@ -67,9 +68,62 @@ def lowest(op: OpView) -> list[Signature]:
     return [*reductions(op, PMIN), Signature((PMIN, B), (PMIN,))]
 
 
-@registry.register("Prod", "EuclideanNorm")
-def kept_only(op: OpView) -> list[Signature]:
-    return reductions(op)
+def _blockwise(op: OpView) -> tuple[int, int] | None:
+    """The outermost reduced dim that falls into blocks, and their length."""
+    shape, dims = op.inputs[0].shape or (), reduced_dims(op, 1, op.inputs[0].rank)
+    found = [] if 0 in shape else [(dim, unit) for dim in dims or () if (unit := block_length(shape[dim]))]
+    return found[0] if found else None
+
+
+def _product_of_blocks(op: OpView) -> Fragment:
+    """Each block's product, then that of the blocks: parts have no product of their own among the layouts."""
+    found = _blockwise(op)
+    dims = reduced_dims(op, 1, op.inputs[0].rank)
+    if found is None or dims is None:
+        raise ValueError(f"no reduced dim of {op.inputs} falls into blocks")
+    dim, _ = found
+    blocks = Blocks(op, *found)
+    inner = [d + (d >= dim) for d in dims]
+    kept = tuple(n for d, n in enumerate(blocks.shape) if d not in inner)
+    at = sum(d not in inner for d in range(dim))
+    each = blocks.emit("Prod", [blocks.input, blocks.const(*inner)], kept, Tidx="int32", keep_dims=False)
+    rest = (*kept[:at], *kept[at + 1 :])
+    product = blocks.emit("Prod", [each, blocks.const(at)], rest, Tidx="int32", keep_dims=False)
+    result = blocks.reshape(product, op.outputs[0].shape or ())
+    blocks.fragment.held |= {each: S(at), product: B, result: B}
+    blocks.fragment.outputs = (result,)
+    return blocks.fragment
+
+
+@registry.register("Prod", expand=_product_of_blocks)
+def product(op: OpView) -> list[Signature]:
+    found = reductions(op)
+    if blocks := _blockwise(op):
+        dim, unit = blocks
+        count = (op.inputs[0].shape or ())[dim] // unit
+        # A gather sends half as much as the all-reduce by which inner bytes are charged.
+        size = math.prod(op.outputs[0].shape or ()) * count * width(op.inputs[0]) // 2
+        found.append(Signature((S(dim, unit), B), (B,), expands=True, inner_bytes=size))
+    return found
+
+
+def _root_of_squares(op: OpView) -> Fragment:
+    fragment = Fragment(op)
+    dtype = {"T": op.inputs[0].dtype}
+    squares = fragment.emit("Square", [0], list(op.inputs[:1]), **dtype)
+    kept = {"keep_dims": op.attrs.get("keep_dims", False), "Tidx": op.inputs[1].dtype}
+    total = fragment.emit("Sum", [squares, 1], list(op.outputs), **dtype, **kept)
+    fragment.outputs = (fragment.emit("Sqrt", [total], list(op.outputs), **dtype),)
+    fragment.held[fragment.outputs[0]] = B
+    return fragment
+
+
+@registry.register("EuclideanNorm", expand=_root_of_squares)
+def norm(op: OpView) -> list[Signature]:
+    if op.inputs[0].dtype not in FLOATS:
+        return reductions(op)
+    size = math.prod(op.outputs[0].shape or ()) * width(op.inputs[0])
+    return [s._replace(expands=True, inner_bytes=size) if s.outputs == (B,) else s for s in reductions(op, B)]
 
 
 def expand_logical(op: OpView) -> Fragment:
@@ -81,6 +135,7 @@ def expand_logical(op: OpView) -> Fragment:
     extreme = fragment.emit("Max" if op.type == "Any" else "Min", [numbers, 1], [after], T="int32", **kept)
     cast = fragment.emit("Cast", [extreme], list(op.outputs), SrcT="int32", DstT="bool", Truncate=False)
     fragment.outputs = (cast,)
+    fragment.held[cast] = B
     return fragment
 
 
@@ -91,22 +146,7 @@ def logical(op: OpView) -> list[Signature]:
     return [s._replace(expands=True, inner_bytes=size) if s.outputs == (B,) else s for s in reductions(op, B)]
 
 
-@registry.register("ArgMax", "ArgMin")
-def place_of_extreme(op: OpView) -> list[Signature]:
-    """The place is counted along the reduced dim, which must be whole."""
-    return reductions(op)
-
-
 @registry.register("L2Loss")
 def half_square(op: OpView) -> list[Signature]:
     """Half the sum of the squares of all elements."""
     return [Signature((split,), (P,)) for split in map(S, range(op.inputs[0].rank))]
-
-
-@registry.register("Cumsum", "Cumprod", "CumulativeLogsumexp")
-def scan(op: OpView) -> list[Signature]:
-    """Along one dim; the others are independent of each other."""
-    rank = op.inputs[0].rank
-    dims = reduced_dims(op, 1, rank)
-    found = [] if dims is None else [Signature((S(dim), B), (S(dim),)) for dim in range(rank) if dim not in dims]
-    return found + ([Signature((P, B), (P,))] if op.type == "Cumsum" else [])

@@ -43,7 +43,7 @@ class OpView:
 
     @property
     def is_static(self) -> bool:
-        """Whether all shapes are known; where they are not, rules are not asked and the op runs whole."""
+        """Whether all shapes are known; where they are not, few rules are asked, and most ops run whole."""
         return all(spec.shape is not None for spec in (*self.inputs, *self.outputs))
 
     @property
@@ -167,12 +167,14 @@ class Rule:
         signature of the rule and every number of axes, so it looks at layouts, starts and local shapes.
       expand: writes the op out in primitive ops, for signatures with `expands`.
       split_empty: whether parts may be of size zero.
+      unknown: whether it serves ops that have tensors of unknown shape, which then are B in all its signatures.
     """
 
     signatures: Callable[[OpView], list[Signature]]
     lower: Callable[[Lowering], list[Ref]] | None = None
     expand: Callable[[OpView], Fragment] | None = None
     split_empty: bool = True
+    unknown: bool = False
 
 
 @dataclass
@@ -187,11 +189,12 @@ class Registry:
         lower: Callable[[Lowering], list[Ref]] | None = None,
         expand: Callable[[OpView], Fragment] | None = None,
         split_empty: bool = True,
+        unknown: bool = False,
     ) -> Callable[[Callable[[OpView], list[Signature]]], Callable[[OpView], list[Signature]]]:
         """Decorates the signatures function of a family."""
 
         def add(signatures: Callable[[OpView], list[Signature]]) -> Callable[[OpView], list[Signature]]:
-            rule = Rule(signatures, lower, expand, split_empty)
+            rule = Rule(signatures, lower, expand, split_empty, unknown)
             for type in types:
                 if type in self.rules:
                     raise ValueError(f"op type {type} has a rule already")
@@ -207,7 +210,7 @@ class Registry:
         """Every legal signature of an op on one axis, all-B first."""
         rule = self.rules.get(op.type)
         found = [all_broadcast(op)]
-        if rule is not None and op.is_static:
+        if rule is not None and (op.is_static or rule.unknown):
             found += [s for s in rule.signatures(op) if s != found[0]]
         return found
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from whaleish.rules.forms import numeric
+from whaleish.rules.forms import numeric, real
 from whaleish.rules.gather import depth_of
 from whaleish.rules.ids import keep_own, local_places
 from whaleish.rules.movement import empty_as_zeros, local_shape_operand, partly, place
+from whaleish.rules.neutral import neutral
 from whaleish.rules.rule import Lowering, OpView, Ref, Signature, registry
-from whaleish.sbp import P, S
+from whaleish.sbp import PMAX, PMIN, P, S, Sbp
 
 
 @registry.register("ScatterNd", lower=empty_as_zeros(local_shape_operand(2)))
@@ -27,13 +28,14 @@ def _trailing(op: OpView) -> list[Signature]:
     return [place(op, {0: S(dim), 2: S(named + dim - depth)}, S(dim)) for dim in dims]
 
 
-@registry.register("TensorScatterUpdate", "TensorScatterMax", "TensorScatterMin", lower=empty_as_zeros())
+@registry.register("TensorScatterUpdate", lower=empty_as_zeros())
 def scatter_update(op: OpView) -> list[Signature]:
     return _trailing(op)
 
 
-def _add_own(low: Lowering) -> list[Ref]:
-    """Where the tensor is split along a dim that ids name: adds this part's updates, and zero for the rest."""
+def _take_own(low: Lowering) -> list[Ref]:
+    """Where the tensor is split along a dim that ids name: takes in this part's updates, and what changes nothing for
+    the rest."""
     tensor, ids = low.op.inputs[0], low.op.inputs[1]
     depth = depth_of(low.op, 1)
     if tensor.shape is None or not any(s.is_split and s.dim < depth for s in low.layout_in(0)):
@@ -41,13 +43,35 @@ def _add_own(low: Lowering) -> list[Ref]:
     counts = low.shape_in(0)[:depth]
     places, own = local_places(low, low.input(1), ids.dtype, low.start_in(0)[:depth], counts, tensor.shape[:depth])
     shape = (*low.shape_in(1)[:-1], *(1,) * (tensor.rank - depth))
-    return low.same({1: places, 2: keep_own(low, low.input(2), tensor.dtype, own, shape)})
+    updates = keep_own(low, low.input(2), tensor.dtype, own, shape, neutral(low.op.type, tensor.dtype))
+    return low.same({1: places, 2: updates})
 
 
-@registry.register("TensorScatterAdd", "TensorScatterSub", lower=empty_as_zeros(_add_own))
-def scatter_add(op: OpView) -> list[Signature]:
-    found = _trailing(op)
-    found += [place(op, {0: S(dim)}, S(dim)) for dim in range(depth_of(op, 1))]
-    if numeric(op.outputs[0]):
-        found += [place(op, {0: P, 1: S(dim), 2: S(dim)}, P) for dim in range(op.inputs[1].rank - 1)]
+def _named(op: OpView) -> list[Signature]:
+    """Dims of the tensor that ids name."""
+    return [place(op, {0: S(dim)}, S(dim)) for dim in range(depth_of(op, 1))]
+
+
+def _shared(op: OpView, kind: Sbp) -> list[Signature]:
+    """Each part takes in some of the updates, or its own candidate or summand of each."""
+    dims = range(op.inputs[1].rank - 1)
+    return [place(op, {0: kind, 1: S(dim), 2: S(dim)}, kind) for dim in dims] + partly(op, [0, 2], [kind])
+
+
+@registry.register("TensorScatterMax", "TensorScatterMin", lower=empty_as_zeros(_take_own))
+def scatter_extreme(op: OpView) -> list[Signature]:
+    found = _trailing(op) + _named(op)
+    return found + (_shared(op, PMAX if op.type.endswith("Max") else PMIN) if real(op.inputs[0]) else [])
+
+
+@registry.register("InplaceAdd", "InplaceSub", "InplaceUpdate")
+def rows_in_place(op: OpView) -> list[Signature]:
+    """A tensor, ids of its rows, and as many rows."""
+    found = [place(op, {0: S(dim), 2: S(dim)}, S(dim)) for dim in range(1, op.inputs[0].rank)]
     return found + partly(op, [0, 2], [P])
+
+
+@registry.register("TensorScatterAdd", "TensorScatterSub", "ScatterNdNonAliasingAdd", lower=empty_as_zeros(_take_own))
+def scatter_add(op: OpView) -> list[Signature]:
+    found = _trailing(op) + _named(op)
+    return found + (_shared(op, P) if numeric(op.inputs[0]) else [])

@@ -41,7 +41,10 @@ def sorted_segments(op: OpView) -> list[Signature]:
     return found + (partly(op, [0], [P]) if op.type in ("SegmentSum", "SegmentMean") else [])
 
 
-@registry.register(*names("SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN"))
+@registry.register(
+    *(f"SparseSegment{kind}{of}" for kind in ("Sum", "Mean", "SqrtN") for of in ("", "Grad", "WithNumSegments"))
+)
 def sparse_segments(op: OpView) -> list[Signature]:
+    """Of rows that ids name, sorted by segment; the gradient brings rows of segments back to the ids' rows."""
     found = [place(op, {0: S(dim)}, S(dim)) for dim in range(1, op.inputs[0].rank)]
     return found + partly(op, [0], [P])

@@ -52,6 +52,17 @@ def reshape(op: OpView) -> list[Signature]:
     return found + partly(op, [0], COPYING)
 
 
+@when_divided
+def _copy(low: Lowering) -> list[Ref]:
+    """The logical shape has been seen to be right when the step was traced."""
+    return [low.emit("Identity", [low.input(0)], T=low.op.inputs[0].dtype)]
+
+
+@registry.register("EnsureShape", lower=_copy)
+def ensure_shape(op: OpView) -> list[Signature]:
+    return carried(op, ((dim, dim) for dim in range(op.inputs[0].rank)), COPYING)
+
+
 @registry.register("ExpandDims")
 def expand_dims(op: OpView) -> list[Signature]:
     axis = axis_of(op, 1, op.outputs[0].rank)
@@ -105,6 +116,11 @@ def broadcast_to(op: OpView) -> list[Signature]:
 def fill(op: OpView) -> list[Signature]:
     found = [place(op, {}, S(dim)) for dim in range(op.outputs[0].rank)]
     return found + partly(op, [1], COPYING)
+
+
+@registry.register("Empty", lower=local_shape_operand(0))
+def empty(op: OpView) -> list[Signature]:
+    return [place(op, {}, S(dim)) for dim in range(op.outputs[0].rank)]
 
 
 @when_divided

@@ -124,6 +124,18 @@ def strided_slice_update(op: OpView) -> list[Signature]:
     return found + partly(op, (0, 4), LINEAR)
 
 
+@when_divided
+def _assign_whole(low: Lowering) -> list[Ref]:
+    """An empty part has nothing to assign to, which the kernel refuses."""
+    return [] if 0 in low.shape_in(0) or 0 in low.shape_in(4) else _take_whole(low)
+
+
+@registry.register("ResourceStridedSliceAssign", lower=_assign_whole)
+def strided_slice_assign(op: OpView) -> list[Signature]:
+    """A variable, begin, end and strides, and what is assigned."""
+    return [place(op, {0: S(source), 4: S(target)}) for source, target, _ in _whole_spans(op)]
+
+
 @registry.register("MirrorPad", "MirrorPadGrad", lower=empty_as_zeros())
 def mirror_pad(op: OpView) -> list[Signature]:
     return carried(op, ((dim, dim) for dim in equal_dims(op)), LINEAR)
@@ -144,6 +156,23 @@ def pad_with(op: OpView) -> list[Signature]:
 @registry.register("ReverseV2")
 def reverse(op: OpView) -> list[Signature]:
     return _elsewhere(op, 1)
+
+
+@registry.register("Reverse")
+def reverse_flagged(op: OpView) -> list[Signature]:
+    """Old form: a flag for each dim."""
+    flags = op.constants[1]
+    dims = [] if flags is None else [dim for dim, flag in enumerate(flags.tolist()) if not flag]
+    return carried(op, ((dim, dim) for dim in dims), LINEAR)
+
+
+@registry.register("ReverseSequence")
+def reverse_each(op: OpView) -> list[Signature]:
+    """The first so many elements along one dim, and how many for each index of another."""
+    along, batch = int(op.attrs["seq_dim"]), int(op.attrs.get("batch_dim") or 0)
+    dims = dims_but(op.inputs[0].rank, [along])
+    found = [place(op, {0: S(dim), 1: S(0)} if dim == batch else {0: S(dim)}, S(dim)) for dim in dims]
+    return found + partly(op, [0], LINEAR)
 
 
 @registry.register("Roll")
@@ -177,10 +206,11 @@ def blocks_and_depth(op: OpView) -> list[Signature]:
     return found
 
 
-@registry.register("SpaceToBatchND", "BatchToSpaceND")
+@registry.register("SpaceToBatch", "BatchToSpace", "SpaceToBatchND", "BatchToSpaceND")
 def blocks_and_batch(op: OpView) -> list[Signature]:
     """Only dims after the spatial ones: the new batch interleaves blocks and samples, so that it has no split."""
     blocks = op.inputs[1].shape
     if blocks is None:
         return []
-    return carried(op, ((dim, dim) for dim in range(1 + blocks[0], op.inputs[0].rank)), LINEAR)
+    spatial = blocks[0] if op.type.endswith("ND") else 2
+    return carried(op, ((dim, dim) for dim in range(1 + spatial, op.inputs[0].rank)), LINEAR)

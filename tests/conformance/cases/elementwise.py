@@ -15,6 +15,7 @@ COMPLEX = {"Angle", "ComplexAbs", "Conj", "Imag", "Real"}
 ATTRS = {
     "Bucketize": {"boundaries": (-0.5, 0.0, 1.0)},
     "CheckNumerics": {"message": "of a test"},
+    "CheckNumericsV2": {"message": "of a test"},
     "Angle": {"Tout": "float64"},
     "ComplexAbs": {"Tout": "float64"},
     "Imag": {"Tout": "float64"},

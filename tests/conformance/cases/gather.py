@@ -36,8 +36,6 @@ CASES: list[Case] = [
     Case("OneHot", (ints(0, 6, 3, -1, 7), np.array(7, "int32"), *FLAGS), {}, (1,)),
     Case("OneHot", (some((3, 2), 5, "int64"), np.array(5, "int32"), *FLAGS), {"axis": 1}, (1,)),
     Case("OneHot", (some((4,), 200, "uint8"), np.array(200, "int32"), *FLAGS), {"axis": 0}, (1,)),
-    Case("TopKV2", (some((5, 7), 100).astype("float32"), np.array(3, "int32")), {}, (1,)),
-    Case("TopKV2", (some((2, 5, 7), 100), np.array(2, "int32")), {}, (1,)),
-    Case("InTopKV2", (some((5, 7), 100).astype("float32"), some((5,), 7), np.array(3, "int32")), {}, (2,)),
-    Case("InTopK", (some((5, 7), 100).astype("float32"), some((5,), 7)), {"k": 3}),
+    Case("Gather", (ramp(7, 3), some((5, 2), 7))),
+    Case("UnravelIndex", (some((5,), 12), ints(3, 4))),
 ]

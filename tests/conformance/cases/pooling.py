@@ -1,4 +1,4 @@
-"""Pooling and fused normalisation, and their gradients."""
+"""Pooling, what is like it, and their gradients."""
 
 import numpy as np
 
@@ -85,30 +85,29 @@ CASES += [
 ]
 
 
-def normalisations(version: str, training: bool) -> list[Case]:
-    """The op and its gradient."""
-    attrs = {"is_training": training, "epsilon": 0.01}
-    images, scale, offset, mean = single(6, 3, 2, 4), single(4), single(4), single(4)
-    variance = np.abs(single(4)) + 1
-    spare = (single(0),) if version == "V3" else ()
-    return [
-        Case("FusedBatchNorm" + version, (images, scale, offset, *statistics(training, mean, variance)), attrs),
-        Case("FusedBatchNormGrad" + version, (single(6, 3, 2, 4), images, scale, mean, variance, *spare), attrs),
-    ]
+PLACED = SAME | {"include_batch_in_index": False}
+COLUMNS, CHANNELS = IMAGES[2:]
+ROW, COLUMN, CHANNEL = np.indices(HALVED[1:])
+FOUND = np.broadcast_to((2 * ROW * COLUMNS + 2 * COLUMN) * CHANNELS + CHANNEL, HALVED)
+"""The first place of each window, within its image."""
+PLAIN = normal(*IMAGES)
+ENDS = np.array([0, 2, 4], "int64"), np.array([0, 2, 3, 5], "int64")
+"""Where the windows of rows and columns begin and end."""
 
 
-def statistics(training: bool, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Not given when the op is to take them itself."""
-    return (single(0), single(0)) if training else (mean, variance)
+def pooled_by(images: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The maximum between ends."""
+    return np.maximum.reduceat(np.maximum.reduceat(images, rows[:-1], 1), columns[:-1], 2)
 
 
+WINDOWS = {"strides": (1, 2, 1, 1), "rates": (1, 1, 1, 1), "padding": "SAME"}
 CASES += [
-    case for version in ("", "V2", "V3") for training in (True, False) for case in normalisations(version, training)
+    Case("MaxPoolGradWithArgmax", (single(*IMAGES), single(*HALVED), FOUND), PLACED),
+    Case("Dilation2D", (normal(*IMAGES), normal(2, 3, 3)), WINDOWS),
+    Case("Dilation2DBackpropInput", (normal(*IMAGES), normal(2, 3, 3), normal(5, 2, 5, 3)), WINDOWS),
+    Case("Dilation2DBackpropFilter", (normal(*IMAGES), normal(2, 3, 3), normal(5, 2, 5, 3)), WINDOWS),
+    Case("LRN", (single(5, 2, 3, 8),), {"depth_radius": 2}),
+    Case("LRNGrad", (single(5, 2, 3, 8), single(5, 2, 3, 8), single(5, 2, 3, 8)), {"depth_radius": 2}),
+    Case("FractionalAvgPoolGrad", (np.array(IMAGES, "int64"), normal(5, 2, 3, 3), *ENDS), {}, (0,)),
+    Case("FractionalMaxPoolGrad", (PLAIN, pooled_by(PLAIN, *ENDS), normal(5, 2, 3, 3), *ENDS)),
 ]
-CASES.append(
-    Case(
-        "FusedBatchNormV3",
-        (single(2, 4, 3, 3), single(4), single(4), single(0), single(0)),
-        {"is_training": True, "data_format": "NCHW"},
-    )
-)

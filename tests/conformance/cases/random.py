@@ -32,4 +32,6 @@ CASES: list[Case] = [
     *(seeded(f"Stateless{kind}", (5, 3), dtype) for kind in KINDS for dtype in ("float32", "float64", "float16")),
     seeded("StatelessRandomUniformInt", (5, 3), "int32", 2, 99),
     seeded("StatelessRandomUniformFullInt", (5, 3), "int64"),
+    Case("SobolSample", (*(np.array(n, "int32") for n in (3, 7, 2)),), {}, (0, 1), exact=True),
+    Case("RandomIndexShuffle", (np.arange(7, dtype="int32"), np.array([1, 2, 3], "int32"), np.array(6, "int32"))),
 ]

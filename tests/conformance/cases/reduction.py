@@ -1,4 +1,4 @@
-"""Reductions over one dim, several and all, with and without keeping them, and scans."""
+"""Reductions over one dim, several and all, with and without keeping them."""
 
 import numpy as np
 
@@ -43,13 +43,14 @@ CASES += [
     Case("Mean", (normal(5, 3), axes(1))),
     Case("L2Loss", (normal(5, 2),)),
 ]
+# Dims that fall into blocks.
 CASES += [
-    Case(type, (normal(5, 3, 4), np.array(dim, np.int32)), {"output_type": "int64"}, (1,))
-    for type in ("ArgMax", "ArgMin")
-    for dim in (0, -1)
+    Case(type, (rng.uniform(0.5, 1.5, shape), dims), {"keep_dims": keep}, (1,))
+    for type in ("Prod", "EuclideanNorm")
+    for shape, dims, keep in (((12, 3), axes(0), False), ((3, 6, 4), axes(0, 1), True), ((9,), axes(0), False))
 ]
 CASES += [
-    Case(type, (normal(5, 4, 2), np.array(dim, np.int32)), {"exclusive": exclusive, "reverse": not exclusive}, (1,))
-    for type in ("Cumsum", "Cumprod", "CumulativeLogsumexp")
-    for dim, exclusive in ((1, False), (-3, True))
+    Case("Prod", (rng.integers(1, 3, (8, 2)).astype(np.int32), axes(0)), {}, (1,)),
+    Case("EuclideanNorm", (normal(6, 2).astype(np.float32), axes(0)), {}, (1,)),
+    Case("EuclideanNorm", (normal(6, 2) + 1j, axes(0)), {}, (1,)),
 ]

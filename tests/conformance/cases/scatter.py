@@ -18,6 +18,8 @@ CASES: list[Case] = [
         for kind in ("Add", "Sub", "Update", "Max", "Min")
         for inputs in ((ramp(5, 7, 3), PLACES, 50 - ramp(4, 3)), (ramp(5, 7), ROWS, 50 - ramp(3, 7)))
     ),
+    Case("ScatterNdNonAliasingAdd", (ramp(5, 7, 3), PLACES, ramp(4, 3))),
+    *(Case(f"Inplace{kind}", (ramp(5, 7), ints(3, 0, 4), ramp(3, 7) + 40)) for kind in ("Add", "Sub", "Update")),
     Case("TensorScatterSub", (ramp(5, 7), PLACES, ramp(4) + 1)),
     *(
         Case(f"UnsortedSegment{kind}", inputs, {}, (2,))
@@ -31,6 +33,14 @@ CASES: list[Case] = [
     *(Case(f"Segment{kind}", (ramp(5, 3), ints(0, 0, 1, 1, 3))) for kind in ("Sum", "Mean", "Prod", "Max", "Min")),
     *(
         Case(f"SparseSegment{kind}", (ramp(7, 3), ints(6, 0, 2, 2), ints(0, 0, 1, 2)))
+        for kind in ("Sum", "Mean", "SqrtN")
+    ),
+    *(
+        Case(f"SparseSegment{kind}WithNumSegments", (ramp(7, 3), ints(6, 0, 2, 2), ints(0, 0, 1, 3), ints(5)[0]))
+        for kind in ("Sum", "Mean", "SqrtN")
+    ),
+    *(
+        Case(f"SparseSegment{kind}Grad", (ramp(3, 4), ints(6, 0, 2, 2), ints(0, 0, 1, 2), ints(7)[0]))
         for kind in ("Sum", "Mean", "SqrtN")
     ),
 ]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.conformance.executor import Case
+from tests.conformance.executor import Case, Resource
 from tests.conformance.moves import ints, moving, ramp
 
 MASKS = {"begin_mask": 0, "end_mask": 0, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 0}
@@ -29,6 +29,7 @@ def strided(shape: tuple[int, ...], key: object) -> list[Case]:
         moving("StridedSlice", whole, *spec, known=(1, 2, 3), **masks),
         moving("StridedSliceGrad", np.array(shape, "int32"), *spec, part, known=(0, 1, 2, 3), **masks),
         moving("TensorStridedSliceUpdate", whole, *spec, part, known=(1, 2, 3), **masks),
+        moving("ResourceStridedSliceAssign", Resource(whole), *spec, part, known=(1, 2, 3), **masks),
     ]
 
 
@@ -65,10 +66,15 @@ CASES: list[Case] = [
     moving("MirrorPadGrad", ramp(5, 7, 3), PADS, mode="SYMMETRIC"),
     moving("ReverseV2", ROWS, ints(1)),
     moving("ReverseV2", ROWS, ints(-1, 0)),
+    moving("Reverse", ROWS, np.array([False, True, False])),
+    moving("ReverseSequence", ROWS, ints(3, 4, 1, 2, 0), known=(9,), seq_dim=1),
+    moving("ReverseSequence", ROWS, ints(2, 5, 1, dtype="int64"), known=(9,), seq_dim=0, batch_dim=2),
     moving("Roll", ROWS, ints(1, 2), ints(1, -1)),
     moving("SpaceToDepth", ramp(5, 6, 4, 3), block_size=2),
     moving("SpaceToDepth", ramp(3, 2, 6, 4), block_size=2, data_format="NHWC"),
     moving("DepthToSpace", ramp(5, 3, 2, 8), block_size=2),
+    moving("SpaceToBatch", ramp(3, 4, 6, 5), np.zeros((2, 2), "int32"), block_size=2),
+    moving("BatchToSpace", ramp(12, 2, 3, 5), np.zeros((2, 2), "int32"), block_size=2),
     moving("SpaceToBatchND", ramp(3, 4, 6, 5), ints(2, 3), np.zeros((2, 2), "int32")),
     moving("BatchToSpaceND", ramp(12, 2, 2, 5), ints(2, 3), np.zeros((2, 2), "int32")),
 ]

@@ -1,4 +1,4 @@
-"""Reads and writes of variables, optimizer kernels, scatters: what the variables hold afterwards is compared too."""
+"""Reads and writes of variables, optimizer kernels: what the variables hold afterwards is compared too."""
 
 import numpy as np
 
@@ -77,17 +77,4 @@ CASES = [
     ),
     *(dense(name, *shape) for name in family.OPTIMIZERS for shape in ((5, 2), (6,))),
     *(sparse(name, 5, 4) for name in family.SPARSE_OPTIMIZERS),
-]
-
-IDS, PAIRS = np.array([[4, 0], [2, 4], [1, 1]], np.int32), np.array([[4, 0], [2, 1]], np.int64)
-EACH = ("Add", "Sub", "Max", "Min", "Mul", "Div")
-CASES += [Case(f"ResourceScatter{kind}", (slot(5, 4), IDS, normal(3, 2, 4) + 3)) for kind in EACH]
-CASES += [
-    Case("ResourceScatterUpdate", (slot(5, 4), ROWS, normal(3, 4))),
-    Case("ResourceScatterAdd", (slot(6), IDS, number(2.0))),
-    Case("ResourceScatterSub", (slot(6), ROWS.astype(np.int64), normal(3))),
-    *(
-        Case(f"ResourceScatterNd{kind}", (variable(5, 2, 3), PAIRS, normal(2, 3)))
-        for kind in ("Add", "Sub", "Max", "Min", "Update")
-    ),
 ]
