@@ -46,6 +46,21 @@ def twice_the_same() -> list[list[float]]:
     return [*found, [count.numpy()]]
 
 
+def of_strings() -> tuple[list[bytes], list[int], float]:
+    @wh.function
+    def step(names, x):
+        with wh.replica():
+            lower, lengths = tf.strings.lower(names), tf.strings.length(names)
+            return lower, lengths, tf.reduce_sum(tf.square(x) * tf.cast(lengths, tf.float32))
+
+    lower, lengths, total = step(tf.constant(["Ab", "C", "DEf", ""]), tf.constant([1.0, 2.0, 3.0, 4.0]))
+    return lower.numpy().tolist(), lengths.numpy().tolist(), float(total)
+
+
+def test_strings_are_not_sent(ranks) -> None:
+    assert ranks.run(of_strings, timeout=40) == [([b"ab", b"c", b"def", b""], [2, 1, 3, 0], 33.0)] * 2
+
+
 def test_equal_tensors_reduced_twice(ranks) -> None:
     results = ranks.run(twice_the_same, timeout=40)
     total = 0.0

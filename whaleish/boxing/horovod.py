@@ -181,6 +181,11 @@ class HorovodBoxer(Boxer):
     def _moved(self, ref: Ref, shape: Sequence[int], move: Callable[[Ref], Ref]) -> Ref:
         """Moves a tensor in the bits of a type that Horovod takes."""
         dtype = self.writer.dtypes[ref]
+        if dtype == "string":
+            raise NotImplementedError(
+                "strings cannot be moved between processes, and this step needs a split tensor of strings whole. Pass "
+                "the whole batch on every rank (inputs='global', no distribute_dataset), or make numbers of the strings"
+            )
         if dtype not in _MOVED_AS:
             return move(self._guarded(ref, shape))
         if dtype == "complex128":

@@ -126,6 +126,8 @@ class AxisView:
         self, view: OpView, signature: Signature, work: float, empty: bool, around: tuple[tuple[Sbp, ...], ...]
     ) -> Candidate | None:
         """None where the signature cannot be cut on this axis."""
+        if any(s.is_split and spec.dtype == "string" for s, spec in zip(signature.outputs, view.outputs, strict=True)):
+            return None  # strings are cut, but no process can send them to another
         share = 1.0
         entries = []
         sbps, specs = (*signature.inputs, *signature.outputs), (*view.inputs, *view.outputs)
