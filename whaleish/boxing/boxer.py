@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from whaleish.mesh import Mesh
 from whaleish.sbp import Layout, P, Sbp
@@ -68,6 +68,10 @@ class Boxer(ABC):
         self, refs: list[Ref], source: Layout, target: Layout, shape: tuple[int, ...], depth: int
     ) -> list[Ref]:
         """S to another S: all-to-all."""
+
+    @abstractmethod
+    def inside(self, writer: FunctionWriter, region: int, bring: Callable[[Ref], Ref]) -> Boxer:
+        """A boxer for a body that this one's function runs; `bring` makes a tensor an argument of the body."""
 
     def finish(self) -> list[str]:
         """Writes what was held back for grouping; returns the nodes that must run though nothing may read them."""

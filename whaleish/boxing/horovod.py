@@ -8,6 +8,8 @@ by `finish` to be made reachable from the function's outputs.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -51,11 +53,19 @@ class HorovodBoxer(Boxer):
 
     def __init__(self, writer: FunctionWriter, mesh: Mesh, part: int, device: str, prefix: str, guard: Ref) -> None:
         super().__init__(writer, mesh, [part], [device])
-        self.prefix, self.guard = prefix, guard
+        self.prefix, self._guard = prefix, lambda: guard
+        self._numbers = itertools.count()
         self.ran: list[str] = []
         self._by_rank = sorted(range(mesh.size), key=lambda k: mesh.devices[k])  # parts in the order of their ranks
         self._groups: dict[tuple[str, int, int], _Group] = {}
         self._count = 0
+
+    def inside(self, writer: FunctionWriter, region: int, bring: Callable[[Ref], Ref]) -> HorovodBoxer:
+        """Its nodes have names and numbers that none of this boxer's have: bodies are inlined into their callers."""
+        inner = HorovodBoxer(writer, self.mesh, self.parts[0], self.devices[0], f"{self.prefix}_{region}", "")
+        inner._guard = functools.cache(lambda: bring(self._guard()))
+        inner._numbers = self._numbers
+        return inner
 
     def whole(self, refs: list[Ref], source: Sbp, shape: tuple[int, ...], depth: int) -> list[Ref]:
         if source.is_split:
@@ -189,7 +199,7 @@ class HorovodBoxer(Boxer):
             controls=self.gate,
             ignore_name_scope=True,
             process_set_id=0,
-            _whaleish_number=len(self.ran),
+            _whaleish_number=next(self._numbers),
             **attrs,
             **scales,
         )
@@ -202,7 +212,7 @@ class HorovodBoxer(Boxer):
         It is a slice that begins where an argument says, and ends where the tensor does, so nothing is copied. (Hiding
         the shape by a `Reshape` does not help: TensorFlow infers it backwards, from what reads the result.)
         """
-        begin = self._add("Pack", [self.guard] * len(shape), axis=0)
+        begin = self._add("Pack", [self._guard()] * len(shape), axis=0)
         return self._add("Slice", [ref, begin, self.writer.const(list(shape), "int32", self.devices[0])])
 
     def _shaped(self, ref: Ref, shape: Sequence[int]) -> Ref:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from whaleish.boxing.boxer import Boxer, overlap
 from whaleish.sbp import Layout, Sbp
-from whaleish.writer import Ref
+from whaleish.writer import FunctionWriter, Ref
 
 _EXTREMES = {"Pmax": "Maximum", "Pmin": "Minimum"}
 
 
 class LocalBoxer(Boxer):
     """A whole tensor is made on the first device, where the others read it."""
+
+    def inside(self, writer: FunctionWriter, region: int, bring: Callable[[Ref], Ref]) -> LocalBoxer:
+        return LocalBoxer(writer, self.mesh, self.parts, self.devices)
 
     def whole(self, refs: list[Ref], source: Sbp, shape: tuple[int, ...], depth: int) -> list[Ref]:
         first = self.devices[0]

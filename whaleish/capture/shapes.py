@@ -7,14 +7,17 @@ from dataclasses import replace
 import tensorflow as tf
 
 from whaleish.capture import tf_private
-from whaleish.capture.flat import Flat
+from whaleish.capture.control import MADE, stand_in
+from whaleish.capture.flat import Flat, node_of
 
 
 def infer_shapes(flat: Flat) -> Flat:
     """The same nodes with operations of their own, in place of those that were traced."""
     placeholders = set(flat.inputs)
     definition = tf.compat.v1.GraphDef(versions=flat.library.versions, library=flat.library.library)
-    definition.node.extend(node for node in flat.nodes if node.name not in placeholders)
+    definition.node.extend(
+        stand_in(node) if node.op in MADE else node for node in flat.nodes if node.name not in placeholders
+    )
     with tf.Graph().as_default() as graph:
         given = {}
         for number, name in enumerate(flat.inputs):
@@ -23,6 +26,8 @@ def infer_shapes(flat: Flat) -> Flat:
             tensor = given[name] = tf.compat.v1.placeholder(traced.dtype, traced.shape, f"whaleish_input_{number}")
             if traced.dtype in (tf.resource, tf.variant):
                 tf_private.copy_variable_data(traced, tensor)
-        tf.import_graph_def(definition, {f"{name}:0": tensor for name, tensor in given.items()}, name="")
+        read = {node_of(text) for node in definition.node for text in node.input}
+        fed = {f"{name}:0": tensor for name, tensor in given.items() if name in read}
+        tf.import_graph_def(definition, fed, name="")
         operations = {op.name: op for op in graph.get_operations()}
     return replace(flat, operations=operations | {name: tensor.op for name, tensor in given.items()})

@@ -17,6 +17,7 @@ from whaleish.capture.flat import Flat, flat_of
 from whaleish.capture.fold import fold
 from whaleish.capture.inline import inline
 from whaleish.capture.library import keep_functions
+from whaleish.capture.lists import find_element_shapes
 from whaleish.capture.local_means import mark_local_means
 from whaleish.capture.phases import find_phases
 from whaleish.capture.prune import find_effects, prune
@@ -94,6 +95,7 @@ def capture_signature(fn: Callable[..., Any], signature: Signature) -> Capture:
         graph = convert(flat)
         captured, resources, variables = _bind(graph, flat, concrete, len(signature.specs))
         fold(graph)
+        find_element_shapes(graph)
         untie(graph)
         find_effects(graph)
         prune(graph)

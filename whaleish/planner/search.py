@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from whaleish.boxing.volume import volume
 from whaleish.cluster import Cluster
 from whaleish.graph import FORWARD, LogicalGraph
+from whaleish.planner.carried import Carried
 from whaleish.planner.facts import Facts
 from whaleish.planner.judge import Judge
 from whaleish.planner.local import LocalValues
@@ -58,9 +59,13 @@ def make_plan(
     facts = Facts(graph, roles)
     named = {v.handle: variables[v.name][0] for v in graph.variables if variables and v.name in variables}
     fixed = {handle: sbp for handle, sbp in named.items() if handle not in facts.whole}
-    search = Search(facts, view, dict(zip(graph.inputs, arrivals, strict=True)), fixed)
-    taken = search.run()
-    raw = {index for index, candidate in enumerate(taken) if search.local.is_raw(index, candidate)}
+    carried = Carried(graph, view)
+    while True:  # until the layouts of what loops carry are a fixed point of their bodies
+        search = Search(facts, view, dict(zip(graph.inputs, arrivals, strict=True)), fixed, carried)
+        taken = search.run()
+        if not carried.weaken(taken):
+            break
+    raw = {i for i, c in enumerate(taken) if search.local.is_raw(i, c) or carried.concerns(i)}
     candidates = settle_partials(view, taken, set(graph.outputs), raw)
     layouts = search.layouts
     return Plan(
@@ -94,12 +99,15 @@ class Search:
 
     Args:
       arrivals: layouts of the step's inputs. fixed: layouts of variables' handles that are settled.
+      carried: layouts of what loops carry.
     """
 
-    def __init__(self, facts: Facts, view: AxisView, arrivals: dict[int, Sbp], fixed: dict[int, Sbp]) -> None:
+    def __init__(
+        self, facts: Facts, view: AxisView, arrivals: dict[int, Sbp], fixed: dict[int, Sbp], carried: Carried
+    ) -> None:
         self.facts, self.graph, self.view = facts, facts.graph, view
         self.judge, self.local = Judge(facts, view.axis.size), LocalValues(facts)
-        self.arrivals, self.fixed = arrivals, fixed
+        self.arrivals, self.fixed, self.carried = arrivals, fixed, carried
         self.layouts: dict[int, Sbp] = {}
 
     def run(self) -> list[Candidate]:
@@ -114,7 +122,7 @@ class Search:
         while trail is not None:
             taken.append(trail[0])
             trail = trail[1]  # type: ignore[assignment]
-        return taken[::-1]
+        return self.carried.settle(taken[::-1], best.held)
 
     def _advance(self, index: int, beam: list[_State]) -> list[_State]:
         branches = self.facts.branches(index)
@@ -148,6 +156,7 @@ class Search:
         for tensor, made in zip(op.outputs, candidate.outputs, strict=True):
             if tensor not in self.facts.handles:
                 held[tensor] = (made,)
+        self.carried.note(index, candidate, held)
         for tensor in (*op.inputs, *op.outputs):
             if self.facts.last_use[tensor] <= index and tensor not in self.facts.handles:
                 held.pop(tensor, None)
@@ -158,9 +167,10 @@ class Search:
         if op.type == "Placeholder":
             return [(0.0, 0.0, Candidate((), (self.arrivals.get(op.outputs[0], B),), False, 0, 0.0))]
         found = []
-        wanted = self.judge.wanted(index, state.held)
+        judged = not self.carried.decides(index, state.held)
+        wanted = self.judge.wanted(index, state.held) if judged else None
         for candidate in self._with_units(index, state):
-            if not self.judge.allows(index, candidate, state.held, wanted):
+            if judged and not self.judge.allows(index, candidate, state.held, wanted):
                 continue
             moving = 0.0
             if candidate.inner_bytes and self.facts.role(index).kind != SPLIT:
@@ -182,12 +192,14 @@ class Search:
                         scaled = self.view.scaled(index, candidate, position, have.unit)
                         if scaled is not None and scaled not in found:
                             found.append(scaled)
-        return self.local.fit(index, found, state.held)
+        return self.carried.fit(index, self.local.fit(index, found, state.held), state.held)
 
     def _boxing(self, tensor: int, need: Sbp, state: _State, phase: str) -> float:
         facts, parts = self.facts, self.view.axis.size
         if tensor in facts.handles:
             return self._handle_cost(tensor, need, state)
+        if tensor in self.carried.lists:
+            return 0.0
         held, nbytes = state.held[tensor], facts.nbytes[tensor]
         if need in held:
             return 0.0

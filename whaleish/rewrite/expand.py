@@ -31,6 +31,7 @@ def expand(graph: LogicalGraph, plan: Plan) -> tuple[LogicalGraph, Plan]:
         variables=graph.variables,
         constants=dict(graph.constants),
         scopes=graph.scopes,
+        regions=graph.regions,
     )
     view = AxisView(result, axis, Cluster(axis.size))
     choices: list[Choice] = []
@@ -97,6 +98,7 @@ def _write(
                 attrs,
                 op.phase,
                 op.scope,
+                region=op.region,
             )
         )
         taken = _cheapest(result, view, layouts, fragment, outputs)

@@ -1,11 +1,13 @@
 """Operator signatures, one file per family of ops. Importing the package fills the registry."""
 
 from whaleish.rules import (  # noqa: F401
+    control,
     convolution,
     elementwise,
     gather,
     images,
     joining,
+    lists,
     local,
     losses,
     matmul,
