@@ -36,6 +36,9 @@ def find_element_shapes(graph: LogicalGraph) -> None:
         if op.type in _TAKEN and (shape := graph.tensors[op.inputs[0]].shape) is not None:
             taken = graph.tensors[op.outputs[_TAKEN[op.type]]]
             taken.shape = shape if taken.shape is None else taken.shape
+        if op.type == "TensorListStack" and (shape := graph.tensors[op.inputs[0]].shape) is not None:
+            stacked, count = graph.tensors[op.outputs[0]], op.attrs.get("num_elements", -1)
+            stacked.shape = (count, *shape) if stacked.shape is None and count >= 0 else stacked.shape
 
 
 def _shapes(graph: LogicalGraph, op: Op) -> Iterator[Shape]:

@@ -22,7 +22,7 @@ from whaleish.capture.local_means import mark_local_means
 from whaleish.capture.phases import find_phases
 from whaleish.capture.prune import find_effects, prune
 from whaleish.capture.results import Results
-from whaleish.capture.shapes import infer_shapes
+from whaleish.capture.shapes import infer_shapes, refine_shapes
 from whaleish.capture.signature import Signature, take_apart
 from whaleish.capture.sources import source_finder
 from whaleish.capture.steps import callable_of
@@ -96,6 +96,9 @@ def capture_signature(fn: Callable[..., Any], signature: Signature) -> Capture:
         captured, resources, variables = _bind(graph, flat, concrete, len(signature.specs))
         fold(graph)
         find_element_shapes(graph)
+        while refine_shapes(graph):
+            fold(graph)
+            find_element_shapes(graph)
         untie(graph)
         find_effects(graph)
         prune(graph)

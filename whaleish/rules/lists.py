@@ -6,7 +6,7 @@ A list of lists has the layout and the shape of the elements of those.
 from __future__ import annotations
 
 from whaleish.rules.control import layouts
-from whaleish.rules.forms import at
+from whaleish.rules.forms import Lower, at
 from whaleish.rules.rule import Lowering, OpView, Ref, Signature, registry
 from whaleish.sbp import B, S, Sbp
 
@@ -16,10 +16,12 @@ def stacked(sbp: Sbp) -> Sbp:
     return S(sbp.dim + 1, sbp.unit) if sbp.is_split else sbp
 
 
-def with_local_shape(place: int) -> object:
+def with_local_shape(place: int) -> Lower:
     """Carries out a part with input `place`, the shape of an element, replaced by that of the part's elements."""
 
     def lower(part: Lowering) -> list[Ref]:
+        if part.op.attrs["element_dtype"] == "variant":
+            return part.same()  # lists have no shape of their own
         dtype = part.op.inputs[place].dtype
         return part.same({place: part.const(element_shape(part), dtype)})
 
