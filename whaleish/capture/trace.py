@@ -26,6 +26,7 @@ from whaleish.capture.shapes import infer_shapes, refine_shapes
 from whaleish.capture.signature import Signature, take_apart
 from whaleish.capture.sources import source_finder
 from whaleish.capture.steps import callable_of
+from whaleish.capture.trips import find_trips
 from whaleish.graph import LogicalGraph, Variable
 
 
@@ -95,13 +96,12 @@ def capture_signature(fn: Callable[..., Any], signature: Signature) -> Capture:
         graph = convert(flat)
         captured, resources, variables = _bind(graph, flat, concrete, len(signature.specs))
         fold(graph)
-        find_element_shapes(graph)
-        while refine_shapes(graph):
+        while find_element_shapes(graph) | refine_shapes(graph):
             fold(graph)
-            find_element_shapes(graph)
         untie(graph)
         find_effects(graph)
         prune(graph)
+        find_trips(graph)
         find_phases(graph, flat.backward)
         if mark_local_means(graph):
             prune(graph)

@@ -17,13 +17,16 @@ from whaleish.rules.control import CONTROL, LOOP_RESULT, LOOP_VARIABLE, NEXT_VAL
 from whaleish.sbp import B, Sbp
 
 _WRITES = {
+    "OptionalFromValue": 0,
     "TensorListSetItem": 2,
     "TensorListPushBack": 1,
     "TensorListFromTensor": 0,
     "TensorListScatterV2": 0,
 }
 """Op type -> which input goes into the list."""
-_EMPTY = frozenset({"TensorListReserve", "EmptyTensorList", "TensorListLength", "TensorListResize", *CONTROL})
+_EMPTY = frozenset(
+    {"EmptyTensorList", "OptionalNone", "TensorListLength", "TensorListReserve", "TensorListResize", *CONTROL}
+)
 """Ops that tell nothing of a list's layout."""
 
 

@@ -178,7 +178,7 @@ class Search:
             for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
                 moving += self._boxing(tensor, need, state, op.phase)
             if moving < _INFINITE:
-                found.append((moving, candidate.seconds, candidate))
+                found.append((moving, candidate.seconds * self.facts.repeats[index], candidate))
         return found
 
     def _with_units(self, index: int, state: _State) -> list[Candidate]:
@@ -206,6 +206,7 @@ class Search:
         moved = min(volume(have, need, nbytes, parts) for have in held)
         if phase == FORWARD and facts.has_backward and tensor in facts.differentiable:
             moved += volume(dual(need), dual(held[0]), nbytes, parts)
+        moved *= facts.repeats[self.graph.tensors[tensor].producer]
         return self.view.cluster.boxing_seconds(moved, parts) if moved < _INFINITE else _INFINITE
 
     def _handle_cost(self, handle: int, need: Sbp, state: _State) -> float:

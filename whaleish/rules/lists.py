@@ -1,6 +1,7 @@
 """Lists of tensors, as loops carry them. The layout of a list is that of its elements, and its shape is their shape.
 
-A list of lists has the layout and the shape of the elements of those.
+A list of lists has the layout and the shape of the elements of those. An optional, with which a condition hands values
+to its gradient, counts as a list of one or no element.
 """
 
 from __future__ import annotations
@@ -95,3 +96,26 @@ def gather(op: OpView) -> list[Signature]:
 @registry.register("TensorListScatterV2", lower=with_local_shape(2))
 def scatter(op: OpView) -> list[Signature]:
     return [Signature((stacked(sbp), B, B, B), (sbp,)) for sbp in layouts(op.outputs[0])]
+
+
+# Optionals. -----------------------------------------------------------------------------------------------------------
+
+
+@registry.register("OptionalFromValue")
+def some(op: OpView) -> list[Signature]:
+    return [Signature((sbp,), (sbp,)) for sbp in layouts(op.outputs[0])] if len(op.inputs) == 1 else []
+
+
+@registry.register("OptionalNone")
+def none(op: OpView) -> list[Signature]:
+    return [Signature((), (sbp,)) for sbp in layouts(op.outputs[0])]
+
+
+def lower_value(part: Lowering) -> list[Ref]:
+    variant = part.op.outputs[0].dtype == "variant"
+    return part.same() if variant else part.same(output_shapes=[part.shape_out(0)])
+
+
+@registry.register("OptionalGetValue", lower=lower_value)
+def value(op: OpView) -> list[Signature]:
+    return [Signature((sbp,), (sbp,)) for sbp in layouts(op.inputs[0])] if len(op.outputs) == 1 else []

@@ -1,0 +1,67 @@
+"""Steps with loops and conditions equal one device, and what is in their bodies is divided."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.transparency.loops import CASES, FEATURES, LOOPS, OPTIMIZERS, RECURRENT, UNITS, Outcome, compare
+
+TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
+
+
+def check(outcome: Outcome, name: str, scope: str, size: int, batch: int, dtype: str = "float64") -> None:
+    assert outcome.results <= TOLERANCE[dtype]
+    assert outcome.weights <= TOLERANCE[dtype]
+    assert "0 ops run whole on every device for want of a rule" in outcome.text
+    largest = -(-batch // size)
+    for part, share in enumerate(outcome.work):
+        assert share <= largest / batch + 0.08, f"part {part} did {share:.1%} of the work"
+    if scope == "split":
+        assert outcome.sharded or name == "case"
+        return
+    if name in ("lstm", "gru", "simple"):
+        carried = (batch, UNITS)
+    elif name in ("while", "scan", "nested"):
+        carried = (batch, FEATURES)
+    else:
+        return
+    # The state stays split along the batch while it goes round.
+    assert carried not in outcome.arguments
+    assert {(largest, carried[1]), (batch // size, carried[1])} & outcome.arguments
+
+
+@pytest.mark.parametrize("world_of", [2, 3], indirect=True)
+@pytest.mark.parametrize("scope", ["replica", "split"])
+@pytest.mark.parametrize("name", CASES)
+def test_in_one_process(name: str, scope: str, world_of: int) -> None:
+    check(compare(name, scope, 10), name, scope, world_of, 10)
+
+
+@pytest.mark.parametrize("world_of", [2], indirect=True)
+@pytest.mark.parametrize("name", ["lstm", "nested", "growing-scale"])
+def test_in_float32(name: str, world_of: int) -> None:
+    check(compare(name, "replica", 12, "float32"), name, "replica", world_of, 12, "float32")
+
+
+@pytest.mark.parametrize("world_of", [2], indirect=True)
+def test_all_parts_skip_the_steps_that_overflow(world_of: int) -> None:
+    changes = compare("dynamic-scale", "split", 10).changes
+    assert not changes[0]
+    assert changes[-1]
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("names", [list(RECURRENT), list(LOOPS), list(OPTIMIZERS)], ids=["rnn", "loops", "optimizers"])
+@pytest.mark.parametrize("scope", ["replica", "split"])
+def test_on_real_ranks(ranks, names: list[str], scope: str) -> None:
+    for outcomes in ranks.run(_on_rank, names, scope, timeout=240):
+        for name, outcome in zip(names, outcomes, strict=True):
+            check(outcome, name, scope, ranks.size, 10)
+
+
+def _on_rank(names: list[str], scope: str) -> list[Outcome]:
+    import whaleish
+    from tests.transparency.loops import compare
+
+    whaleish.init()
+    return [compare(name, scope, 10) for name in names]
