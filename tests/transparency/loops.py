@@ -165,13 +165,19 @@ LOOPS: dict[str, Case] = {
 }
 OPTIMIZERS: dict[str, Case] = {
     "fixed-scale": dense(lambda: sgd(0.1, loss_scale_factor=64.0)),
-    # Too large at first, so that all parts must skip steps until it is halved often enough.
-    "dynamic-scale": dense(lambda: keras.optimizers.LossScaleOptimizer(sgd(0.1), initial_scale=2.0**1021), 64.0),
+    # Too large at first for float32, so that all parts must skip steps until it is halved often enough.
+    "dynamic-scale": dense(lambda: keras.optimizers.LossScaleOptimizer(sgd(0.1), initial_scale=2.0**127), 8.0),
     "growing-scale": dense(lambda: keras.optimizers.LossScaleOptimizer(sgd(0.1), dynamic_growth_steps=2)),
     "accumulation": dense(lambda: sgd(0.1, momentum=0.9, gradient_accumulation_steps=2)),
     "ema": dense(lambda: sgd(0.1, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=2)),
 }
 CASES = RECURRENT | LOOPS | OPTIMIZERS
+
+
+def dtype_of(name: str) -> str:
+    return "float32" if name == "dynamic-scale" else "float64"
+
+
 SCOPES: dict[str, Callable[[], Any]] = {"replica": wh.replica, "split": wh.split}
 
 
@@ -181,7 +187,7 @@ class Outcome:
 
     Attributes:
       results, weights: largest differences from one device, relative to the largest value.
-      start: values of the variables before the first step, and after it.
+      changes: for each step whether it changed the first variable.
       work: for each part, its share of the operations of one device.
       arguments: shapes of the arguments of the bodies that run.
       sharded: names of the variables that are stored in parts.
@@ -197,8 +203,9 @@ class Outcome:
     text: str
 
 
-def compare(name: str, scope: str, batch: int, dtype: str = "float64") -> Outcome:
-    """Runs two equal steps, one on one device, and compares results and variables."""
+def compare(name: str, scope: str, batch: int, dtype: str = "") -> Outcome:
+    """Runs two equal steps, one on one device, and compares results and variables; in float64 if nothing is said."""
+    dtype = dtype or dtype_of(name)
     before, policy = keras.backend.floatx(), keras.config.dtype_policy()
     keras.backend.set_floatx(dtype)
     keras.config.set_dtype_policy(dtype)

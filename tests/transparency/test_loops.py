@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tests.transparency.loops import CASES, FEATURES, LOOPS, OPTIMIZERS, RECURRENT, UNITS, Outcome, compare
+from tests.transparency.loops import CASES, FEATURES, LOOPS, OPTIMIZERS, RECURRENT, UNITS, Outcome, compare, dtype_of
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
 
 
-def check(outcome: Outcome, name: str, scope: str, size: int, batch: int, dtype: str = "float64") -> None:
-    assert outcome.results <= TOLERANCE[dtype]
-    assert outcome.weights <= TOLERANCE[dtype]
+def check(outcome: Outcome, name: str, scope: str, size: int, batch: int, dtype: str = "") -> None:
+    tolerance = TOLERANCE[dtype or dtype_of(name)]
+    assert outcome.results <= tolerance
+    assert outcome.weights <= tolerance
     assert "0 ops run whole on every device for want of a rule" in outcome.text
     largest = -(-batch // size)
     for part, share in enumerate(outcome.work):
+        if name == "case":  # so little work that what is done once counts
+            assert share < 0.7
+            continue
         assert share <= largest / batch + 0.08, f"part {part} did {share:.1%} of the work"
     if scope == "split":
         assert outcome.sharded or name == "case"
