@@ -1,7 +1,7 @@
 """Emission of loops and conditions: each body is a function of its own, which all parts of a process share.
 
-What a body reads from outside becomes an argument of it, in the layout in which the body reads it: a tensor is boxed
-where it was made, so what does not change in a loop is boxed once, before it.
+What a body reads from outside becomes an argument of it. What does not change in a loop is boxed once, before it; what
+only one branch of a condition reads in some layout is boxed in that branch, and so not at all where it is not taken.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from whaleish.boxing.boxer import Boxer
 from whaleish.graph import Op
 from whaleish.planner.plan import Choice
+from whaleish.rewrite.homes import find_homes
 from whaleish.rules.control import CONDITION, CONDITION_RESULT, LOOP, LOOP_VARIABLE, NEXT_VALUE
 from whaleish.sbp import Layout, is_whole
 from whaleish.writer import FunctionWriter, Ref, output_ref
@@ -34,7 +35,7 @@ class Frame:
       held: (tensor, layout) -> the parts' refs. own: tensors that are made here; others come from the parent.
       must_run: nodes that run though nothing reads them.
       depth: of what has been written here: the longest chain of collectives.
-      bodies: those of the same loop or condition; place: which of them this one is.
+      region: its number. bodies: those of the same loop or condition; place: which of them this one is.
       following: number of a carried value -> the parts' refs of what it becomes.
     """
 
@@ -42,6 +43,7 @@ class Frame:
     parent: Frame | None = None
     bodies: _Bodies | None = None
     place: int = 0
+    region: int = 0
     boxer: Boxer = field(init=False)
     held: dict[tuple[int, Layout], list[Ref]] = field(default_factory=dict)
     own: set[int] = field(default_factory=set)
@@ -102,6 +104,14 @@ class ControlWriter:
             elif op.type == CONDITION_RESULT:
                 self._results.setdefault(op.attrs["regions"], []).append(index)
 
+        self._homes = find_homes(self.graph, self.plan)
+
+    def comes_from_outside(self, tensor: int, layout: Layout, frame: Frame) -> bool:
+        """Whether a tensor in a layout that a frame does not have yet is boxed, or made, outside of it."""
+        if frame.parent is None or tensor in frame.own:
+            return False
+        return (tensor, layout) not in self.emitter.moves or self._homes[tensor, layout] != frame.region
+
     def frame(self, region: int) -> Frame:
         """The function in which a region's ops are written."""
         if region not in self._frames:
@@ -109,7 +119,7 @@ class ControlWriter:
             parent = self.frame(self.graph.regions[region].parent)
             bodies = _Bodies(parent)
             for place, number in enumerate(together):
-                frame = self._frames[number] = Frame(FunctionWriter(), parent, bodies, place)
+                frame = self._frames[number] = Frame(FunctionWriter(), parent, bodies, place, number)
                 frame.boxer = parent.boxer.inside(frame.writer, number, functools.partial(bodies.bring, place=place))
                 bodies.frames.append(frame)
         return self._frames[region]

@@ -164,12 +164,12 @@ class Emitter:
         return depth
 
     def refs(self, tensor: int, layout: Layout, frame: Frame) -> list[Ref]:
-        """The parts of a tensor in a layout, in a frame; boxed at the first demand, in the frame that made it."""
+        """The parts of a tensor in a layout, in a frame; boxed at the first demand."""
         held = frame.held.get((tensor, layout))
         if held is None:
             if tensor in self.graph.constants:
                 held = self._constant(self.graph.constants[tensor], self.graph.tensors[tensor].dtype, layout, frame)
-            elif tensor not in frame.own and frame.parent is not None:
+            elif self.control.comes_from_outside(tensor, layout, frame):
                 held = self.control.brought(tensor, layout, frame)
             else:
                 move = self.moves[tensor, layout]
