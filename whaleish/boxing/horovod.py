@@ -53,7 +53,8 @@ class HorovodBoxer(Boxer):
 
     def __init__(self, writer: FunctionWriter, mesh: Mesh, part: int, device: str, prefix: str, guard: Ref) -> None:
         super().__init__(writer, mesh, [part], [device])
-        self.prefix, self._guard = prefix, lambda: guard
+        self.prefix = prefix
+        self._guard: Callable[[], Ref] = lambda: guard
         self._numbers = itertools.count()
         self.ran: list[str] = []
         self._by_rank = sorted(range(mesh.size), key=lambda k: mesh.devices[k])  # parts in the order of their ranks

@@ -70,11 +70,15 @@ class _Writer:
             results.append(made)
             regions.append(region)
             run += ran
-        anchor = self._add(CONDITION, "", inputs[:1], run, regions=regions, cases=len(names) if "branches" in attr else 0)
+        anchor = self._add(
+            CONDITION, "", inputs[:1], run, regions=regions, cases=len(names) if "branches" in attr else 0
+        )
         self._results(
             anchor,
             [
-                self._add(CONDITION_RESULT, f"/result_{number}", values, [anchor], T=dtype, output=number, regions=regions)
+                self._add(
+                    CONDITION_RESULT, f"/result_{number}", values, [anchor], T=dtype, output=number, regions=regions
+                )
                 for number, (dtype, *values) in enumerate(zip(attr["Tout"].list.type, *results, strict=True))
             ],
         )
@@ -85,7 +89,9 @@ class _Writer:
         test_region, body_region = self._region(), self._region()
         regions = [test_region, body_region]
         values, shapes = list(inputs), attr["output_shapes"].list.shape
-        carried = [n for n, (a, s) in enumerate(zip(body.signature.input_arg, _sources(body), strict=True)) if s != a.name]
+        carried = [
+            n for n, (a, s) in enumerate(zip(body.signature.input_arg, _sources(body), strict=True)) if s != a.name
+        ]
         unknown = tf.TensorShape(None).as_proto()
         shared = {
             number: {

@@ -44,23 +44,29 @@ class Carried:
         self.settled: dict[int, Sbp] = {}
         self.families: dict[int, Sbp] = {}
         self._last: set[int] = set()  # loop variables that have been weakened twice
+        self._list_of = {
+            index: self.lists[tensor]
+            for index, op in enumerate(graph.ops if self.lists else ())
+            for tensor in (*op.inputs, *op.outputs)
+            if tensor in self.lists
+        }  # op -> the family of the lists that it has to do with
         self._possible = self._find_possible()
 
     def concerns(self, index: int) -> bool:
         """Whether the layouts that an op takes must stay what the search found."""
         op = self.graph.ops[index]
-        return op.type in (LOOP_VARIABLE, NEXT_VALUE, LOOP_RESULT) or self._list_of(index) is not None
+        return op.type in (LOOP_VARIABLE, NEXT_VALUE, LOOP_RESULT) or index in self._list_of
 
     def decides(self, index: int, held: Held) -> bool:
         """Whether the layouts of an op follow from what is settled, so that there is nothing to judge."""
-        family = self._list_of(index)
+        family = self._list_of.get(index)
         if family is not None:
             return self._layout(family, held) is not None or self.graph.ops[index].type in _EMPTY
         return self.graph.ops[index].type in (LOOP_VARIABLE, NEXT_VALUE, LOOP_RESULT)
 
     def fit(self, index: int, candidates: list[Candidate], held: Held) -> list[Candidate]:
         """The candidates that op `index` may take."""
-        op, family = self.graph.ops[index], self._list_of(index)
+        op, family = self.graph.ops[index], self._list_of.get(index)
         if family is not None:
             layout = self._layout(family, held)
             if layout is None and op.type in _EMPTY:
@@ -81,17 +87,15 @@ class Carried:
 
     def note(self, index: int, candidate: Candidate, held: dict[int, tuple[Sbp, ...]]) -> None:
         """Takes down the layout of a list that an op decides."""
-        family = self._list_of(index)
+        family = self._list_of.get(index)
         if family is not None and self.graph.ops[index].type not in _EMPTY and _key(family) not in held:
             held[_key(family)] = (self._list_layout(index, candidate),)
 
     def settle(self, taken: list[Candidate], held: Held) -> list[Candidate]:
         """The candidates with the layouts that lists have turned out to have."""
         settled = list(taken)
-        for index, candidate in enumerate(taken):
-            family, op = self._list_of(index), self.graph.ops[index]
-            if family is None:
-                continue
+        for index, family in self._list_of.items():
+            op, candidate = self.graph.ops[index], taken[index]
             layout = self._layout(family, held) or B
             inputs = (layout if t in self.lists else c for t, c in zip(op.inputs, candidate.inputs, strict=True))
             outputs = (layout if t in self.lists else c for t, c in zip(op.outputs, candidate.outputs, strict=True))
@@ -101,7 +105,9 @@ class Carried:
     def weaken(self, taken: list[Candidate]) -> bool:
         """Settles what the candidates of a search are not a fixed point for; returns whether there was anything."""
         graph, changed = self.graph, False
-        made = {t: s for op, c in zip(graph.ops, taken, strict=True) for t, s in zip(op.outputs, c.outputs, strict=True)}
+        made = {
+            t: s for op, c in zip(graph.ops, taken, strict=True) for t, s in zip(op.outputs, c.outputs, strict=True)
+        }
         for op, candidate in zip(graph.ops, taken, strict=True):
             if op.type == NEXT_VALUE and op.inputs[0] not in self.lists and op.inputs[1] not in graph.constants:
                 changed |= self._weaken(op.inputs[0], candidate.inputs[0], made[op.inputs[1]])
@@ -133,11 +139,6 @@ class Carried:
         self.families[family] = have
         return True
 
-    def _list_of(self, index: int) -> int | None:
-        """The family of the lists that an op has to do with."""
-        op = self.graph.ops[index]
-        return next((self.lists[t] for t in (*op.inputs, *op.outputs) if t in self.lists), None)
-
     def _layout(self, family: int, held: Held) -> Sbp | None:
         found = self.families.get(family)
         return found or held.get(_key(family), (None,))[0]
@@ -161,11 +162,9 @@ class Carried:
     def _find_possible(self) -> dict[int, set[tuple[str, int]]]:
         """Family -> kinds and dims that every op on its lists can work with."""
         possible: dict[int, set[tuple[str, int]]] = {}
-        for index in range(len(self.graph.ops)):
-            family = self._list_of(index)
-            if family is not None:
-                kinds = {_kind(self._list_layout(index, c)) for c in self.view.candidates(index)}
-                possible[family] = possible.get(family, kinds) & kinds
+        for index, family in self._list_of.items():
+            kinds = {_kind(self._list_layout(index, c)) for c in self.view.candidates(index)}
+            possible[family] = possible.get(family, kinds) & kinds
         for tensor in self.graph.outputs:
             if tensor in self.lists:
                 possible[self.lists[tensor]] = {_kind(B)}

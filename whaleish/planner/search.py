@@ -230,9 +230,9 @@ class Search:
         for user in (facts.whole[facts.weights[t]] for t in weights if facts.weights[t] in facts.whole):
             return PlanError(
                 f"{request}: its weight of shape {shapes} is also used by {self.graph.place(user)}, "
-                "which runs whole (conditions, loops, and ops on shapes that are not known "
-                "before running, are not divided yet). Put it under replica(), or do without what makes that op: in "
-                "Keras optimizers gradient_accumulation_steps, use_ema and sparse gradients"
+                "which runs whole (ops without a rule, and ops on shapes that are not known before running, are not "
+                "divided). Put it under replica(), or do without what makes that op: in Keras optimizers sparse "
+                "gradients"
             )
         return PlanError(
             f"{request}: its weight has shape {shapes}{pinned}, and a dim that is split must have at least {size} "

@@ -11,7 +11,7 @@ from whaleish.sbp import Layout
 
 
 def find_homes(graph: LogicalGraph, plan: Plan) -> dict[tuple[int, Layout], int]:
-    """(tensor, layout) -> the innermost region round all its readers, but outside of loops that the tensor is not in."""
+    """(tensor, layout) -> the innermost region round all its readers, outside of loops that the tensor is not in."""
     readers: dict[tuple[int, Layout], set[int]] = {}
     for op, choice in zip(graph.ops, plan.choices, strict=True):
         for tensor, layout, region in zip(op.inputs, choice.inputs, _read_in(graph, op), strict=True):

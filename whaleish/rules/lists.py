@@ -82,12 +82,6 @@ def resize(op: OpView) -> list[Signature]:
     return [Signature((sbp, B), (sbp,)) for sbp in layouts(op.inputs[0])]
 
 
-@registry.register("TensorListElementShape")
-def shape_of_elements(op: OpView) -> list[Signature]:
-    """A part's list has parts of elements: the shape that is asked for is not the local one."""
-    return []
-
-
 @registry.register("TensorListGather", lower=with_local_shape(2))
 def gather(op: OpView) -> list[Signature]:
     return [Signature((sbp, B, B), (stacked(sbp),)) for sbp in layouts(op.inputs[0])]
