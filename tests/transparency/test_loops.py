@@ -69,3 +69,33 @@ def _on_rank(names: list[str], scope: str) -> list[Outcome]:
 
     whaleish.init()
     return [compare(name, scope, 10) for name in names]
+
+
+@pytest.mark.ranks
+def test_collectives_in_bodies_cannot_be_taken_for_one_another(ranks) -> None:
+    """Nor run in two iterations at once: Horovod would find a name in flight twice."""
+    for in_bodies, names, numbers, parallel in ranks.run(_collectives, "normalised"):
+        assert in_bodies
+        assert len(set(names)) == len(names)
+        assert len(set(numbers)) == len(numbers)
+        assert set(parallel) == {1}
+
+
+def _collectives(name: str):
+    import tensorflow as tf
+
+    import whaleish
+    from tests.transparency.loops import CASES, FEATURES, TIME
+
+    whaleish.init()
+    step, _ = CASES[name](whaleish.replica)
+    program = whaleish.function(step).program_for(tf.zeros([10, TIME, FEATURES]))
+    bodies = [node for body in program.emitted.bodies for node in body.node_def]
+    nodes = [*bodies, *program.emitted.writer.function_def.node_def]
+    sent = [node for node in nodes if node.op.startswith("Horovod")]
+    return (
+        sum(node.op.startswith("Horovod") for node in bodies),
+        [node.name for node in sent],
+        [node.attr["_whaleish_number"].i for node in sent],
+        [node.attr["parallel_iterations"].i for node in nodes if node.op == "While"],
+    )
