@@ -40,7 +40,7 @@ class Capture:
       captured: eager tensors that the step closes over.
       resources: eager resource tensors (tables, iterators) that it uses and that are no variables.
       variables: aligned with `graph.variables`.
-      library: functions that `While`, `If` and the like in the graph refer to; they are registered with the runtime.
+      library: functions that ops in the graph refer to; they are registered with the runtime.
       results: packs the flat outputs back into what the step returns.
       concrete: the traced function; it keeps alive what the graph refers to.
     """
