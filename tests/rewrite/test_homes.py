@@ -6,6 +6,7 @@ from tests.planner.graphs import Graph
 from whaleish.cluster import Cluster
 from whaleish.graph import Region
 from whaleish.planner import make_plan
+from whaleish.planner.moves import find_moves
 from whaleish.rewrite.homes import find_homes
 from whaleish.rules.control import CONDITION, LOOP
 
@@ -22,7 +23,7 @@ def homes_of(readers: list[int]) -> int:
     graph.logical.add(CONDITION, (test,), [], name="if", attrs={"regions": (3, 4), "cases": 0}, region=2)
     graph.logical.add(LOOP, (test,), [], name="loop", attrs={"regions": (1, 2), "parallel_iterations": 1})
     plan = make_plan(graph.logical, Cluster(2))
-    return find_homes(graph.logical, plan)[x, plan.choices[1].inputs[0]]
+    return find_homes(graph.logical, plan, find_moves(graph.logical, plan))[x, plan.choices[1].inputs[0]]
 
 
 def test_what_one_branch_reads_is_boxed_in_it() -> None:

@@ -104,7 +104,7 @@ class ControlWriter:
             elif op.type == CONDITION_RESULT:
                 self._results.setdefault(op.attrs["regions"], []).append(index)
 
-        self._homes = find_homes(self.graph, self.plan)
+        self._homes = find_homes(self.graph, self.plan, emitter.moves)
 
     def comes_from_outside(self, tensor: int, layout: Layout, frame: Frame) -> bool:
         """Whether a tensor in a layout that a frame does not have yet is boxed, or made, outside of it."""

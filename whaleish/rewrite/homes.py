@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from whaleish.graph import LogicalGraph, Op
+from whaleish.planner.moves import Move
 from whaleish.planner.plan import Plan
 from whaleish.rules.control import CONDITION_RESULT, LOOP, LOOP_VARIABLE
 from whaleish.sbp import Layout
 
 
-def find_homes(graph: LogicalGraph, plan: Plan) -> dict[tuple[int, Layout], int]:
+def find_homes(
+    graph: LogicalGraph, plan: Plan, moves: Mapping[tuple[int, Layout], Move]
+) -> dict[tuple[int, Layout], int]:
     """(tensor, layout) -> the innermost region round all its readers, outside of loops that the tensor is not in."""
     readers: dict[tuple[int, Layout], set[int]] = {}
     for op, choice in zip(graph.ops, plan.choices, strict=True):
@@ -18,6 +21,8 @@ def find_homes(graph: LogicalGraph, plan: Plan) -> dict[tuple[int, Layout], int]
             readers.setdefault((tensor, layout), set()).add(region)
     for tensor, layout in zip(graph.outputs, plan.outputs, strict=True):
         readers.setdefault((tensor, layout), set()).add(0)
+    for (tensor, layout), move in reversed(moves.items()):  # what is made of a layout reads it too
+        readers.setdefault((tensor, move.source), set()).update(readers[tensor, layout])
     looping = {region for op in graph.ops if op.type == LOOP for region in op.attrs["regions"]}
     homes = {}
     for (tensor, layout), regions in readers.items():
