@@ -62,6 +62,16 @@ def dense(make: Callable[[], Any], factor: float = 1.0) -> Case:
     return case
 
 
+def embedded(scope: Callable[[], Any]) -> tuple[Step, list[Any]]:
+    """The gradient of a table is sparse, and a condition accumulates it."""
+    keras.utils.set_random_seed(3)
+    table = keras.layers.Embedding(24, UNITS)
+    model = keras.Sequential([keras.Input((TIME * FEATURES,), dtype="int32"), table, keras.layers.Dense(8)])
+    step, variables = _trained(model, sgd(0.1, gradient_accumulation_steps=2), scope, _mean_square)
+    words = lambda x: tf.cast(tf.abs(tf.reshape(x, [-1, TIME * FEATURES])) * 8, "int32") % 24  # noqa: E731
+    return lambda x: step(words(x)), variables
+
+
 def written(body: Callable[[tf.Variable, tf.Tensor], tf.Tensor]) -> Case:
     """A step with a loop of the user's own, on one weight [FEATURES, FEATURES]."""
 
@@ -169,6 +179,7 @@ OPTIMIZERS: dict[str, Case] = {
     "dynamic-scale": dense(lambda: keras.optimizers.LossScaleOptimizer(sgd(0.1), initial_scale=2.0**127), 8.0),
     "growing-scale": dense(lambda: keras.optimizers.LossScaleOptimizer(sgd(0.1), dynamic_growth_steps=2)),
     "accumulation": dense(lambda: sgd(0.1, momentum=0.9, gradient_accumulation_steps=2)),
+    "embedded": embedded,
     "ema": dense(lambda: sgd(0.1, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=2)),
 }
 CASES = RECURRENT | LOOPS | OPTIMIZERS
