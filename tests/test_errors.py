@@ -206,15 +206,11 @@ def test_errors_of_the_users_own_code_pass_through(counter) -> None:
         wh.function(lambda x: model(x))(X)
 
 
-@pytest.mark.parametrize("optimizer", ["accumulation", "sparse"])
-def test_split_weights_that_something_uses_whole(optimizer: str) -> None:
+def test_split_weights_that_something_uses_whole() -> None:
     """The error names what uses them, not their shape."""
     table = keras.layers.Embedding(16, 8)
     table.build(())
-    if optimizer == "accumulation":
-        rule, user = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2), "If"
-    else:
-        rule, user = keras.optimizers.Adagrad(0.1), "Resource"
+    rule = keras.optimizers.Adagrad(0.1)
     rule.build(table.trainable_variables)
 
     @wh.function
@@ -225,5 +221,5 @@ def test_split_weights_that_something_uses_whole(optimizer: str) -> None:
         rule.apply_gradients(zip(gradients, table.trainable_variables, strict=True))
         return loss
 
-    with pytest.raises(wh.PlanError, match=rf"is also used by \w*{user}\w* .*which runs whole.*replica\(\)"):
+    with pytest.raises(wh.PlanError, match=r"is also used by \w*Resource\w* .*which runs whole.*replica\(\)"):
         step(tf.constant([1, 2, 2, 3]))

@@ -35,6 +35,19 @@ ScopePath = tuple[Scope, ...]
 """The scopes round an op, outer to inner."""
 
 
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The step itself, or a body of a loop or condition in it.
+
+    Attributes:
+      parent: number of the region in which the loop or condition stands; -1 for the step.
+      trips: how often the body runs whenever its parent does; 1 where that is not known.
+    """
+
+    parent: int = -1
+    trips: int = 1
+
+
 @dataclass(slots=True)
 class Tensor:
     """One output of an op.
@@ -42,7 +55,7 @@ class Tensor:
     Attributes:
       producer: index of the op that makes it; slot: which of its outputs it is.
       shape: logical; None where unknown (rank or dims), which leaves the tensor whole on every device.
-        The shape of a resource tensor is that of its variable.
+        The shape of a resource tensor is that of its variable, the shape of a list that of its elements.
       dtype: TensorFlow's name ("float32", "resource", ...).
     """
 
@@ -61,6 +74,7 @@ class Op:
       phase: FORWARD, BACKWARD or UPDATE.
       scope: index into `LogicalGraph.scopes` of the scopes it was made in.
       pinned: the layout of its (only) output, where the user stated one.
+      region: index into `LogicalGraph.regions` of the body that it is an op of.
       payload: what the front end keeps for the rewriter (the op's NodeDef), opaque here; None for ops that a pass made.
     """
 
@@ -74,6 +88,7 @@ class Op:
     scope: int = 0
     payload: Any = None
     pinned: Layout = ()
+    region: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +113,15 @@ class Variable:
 class LogicalGraph:
     """A training step. `ops` is in a topological order that keeps the order in which the user's code made them.
 
+    The ops of loops' and conditions' bodies stand among the others and read their tensors directly; each says of which
+    region it is. What joins regions are the ops of `rules/control.py`.
+
     Attributes:
       inputs: tensors of the step's arguments; outputs: tensors that it returns (both without variables).
       variables: in the order in which the step captured them.
       constants: values of tensors known before running (folded shapes, axes, small literals).
       scopes: the distinct scope paths; number 0 is the empty one.
+      regions: number 0 is the step; a body comes after the region that it is in.
       effects: ops that must run though nothing reads them (assignments, prints, asserts).
       source: op index -> "file.py:12" of the user's line, or "" where it is unknown.
     """
@@ -114,6 +133,7 @@ class LogicalGraph:
     variables: tuple[Variable, ...] = ()
     constants: dict[int, np.ndarray] = field(default_factory=dict)
     scopes: list[ScopePath] = field(default_factory=lambda: [()])
+    regions: list[Region] = field(default_factory=lambda: [Region()])
     effects: tuple[int, ...] = ()
     source: Callable[[int], str] = field(default=lambda index: "", repr=False)
 
@@ -148,6 +168,28 @@ class LogicalGraph:
         op, source = self.ops[index], self.source(index)
         return f"{op.type} {op.name!r}" + (f" at {source}" if source else "")
 
+    def repeats(self, op: int) -> int:
+        """How often an op runs in a step, as far as that is known."""
+        count, region = 1, self.ops[op].region
+        while region:
+            count *= self.regions[region].trips
+            region = self.regions[region].parent
+        return count
+
+    def lists(self) -> dict[int, int]:
+        """Variant tensor -> the first tensor of its family: lists made of one another, and lists of those."""
+        parent = {number: number for number, tensor in enumerate(self.tensors) if tensor.dtype == "variant"}
+
+        def find(tensor: int) -> int:
+            while parent[tensor] != tensor:
+                parent[tensor] = tensor = parent[parent[tensor]]
+            return tensor
+
+        for op in self.ops:
+            together = [find(t) for t in (*op.inputs, *op.outputs) if t in parent]
+            parent.update(dict.fromkeys(together, min(together, default=-1)))
+        return {tensor: find(tensor) for tensor in parent}
+
     def variable_of(self) -> dict[int, Variable]:
         """Resource tensor -> variable."""
         return {variable.handle: variable for variable in self.variables}
@@ -171,6 +213,7 @@ __all__ = [
     "UPDATE",
     "LogicalGraph",
     "Op",
+    "Region",
     "Sbp",
     "Scope",
     "ScopePath",

@@ -42,12 +42,15 @@ class Program:
         self._variable_of = {v.handle: obj for v, obj in zip(capture.graph.variables, capture.variables, strict=True)}
         self._layouts = [layout for _, layout in plan.variables]
         self.name = f"__whaleish_step_{next(_serial)}"
-        tf_private.register_function(self.emitted.function_def(self.name))
+        functions = [*self.emitted.bodies, self.emitted.function_def(self.name)]
+        self._registered = [function.signature.name for function in functions]
+        for function in functions:
+            tf_private.register_function(function)
         self._sources = self._argument_sources()
 
     def __del__(self) -> None:
-        if getattr(self, "name", None):
-            tf_private.remove_function(self.name)
+        for name in reversed(getattr(self, "_registered", [])):
+            tf_private.remove_function(name)
 
     def __call__(self, arguments: Sequence[Any], batch: int = 0) -> Any:
         """Runs the step on its flat arguments; returns what the user's function returns, logical values.

@@ -11,6 +11,8 @@ from whaleish.capture import Capture
 def rebuild(captured: Capture):
     """A function of the flat arguments that runs the captured graph and returns what the step returns."""
     graph = captured.graph
+    if len(graph.regions) > 1:
+        return emitted(captured)
     definition = tf.compat.v1.GraphDef()
     definition.library.CopyFrom(captured.library)
     definition.versions.CopyFrom(captured.concrete.graph.as_graph_def().versions)
@@ -55,6 +57,31 @@ def rebuild(captured: Capture):
 
     def step(*arguments):
         return captured.pack(run(*arguments))
+
+    return step
+
+
+def emitted(captured: Capture):
+    """The same of a graph with bodies, which have to be functions: written for one device."""
+    from whaleish import tf_private
+    from whaleish.boxing.local import LocalBoxer
+    from whaleish.cluster import Cluster
+    from whaleish.planner import make_plan
+    from whaleish.rewrite.emit import Emitter
+
+    plan = make_plan(captured.graph, Cluster(1))
+    emitter = Emitter(captured.graph, plan, [0], [""])
+    found = emitter.run(lambda writer, _: LocalBoxer(writer, plan.mesh, [0], [""]))
+    main = found.function_def(f"rebuilt_{id(captured)}")
+    for function in (*found.bodies, main):
+        tf_private.register_function(function)
+    places = {tensor: place for place, tensor in enumerate(captured.graph.inputs)}
+    handles = {v.handle: obj.handle for v, obj in zip(captured.graph.variables, captured.variables, strict=True)}
+
+    def step(*arguments):
+        values = [*map(tf.convert_to_tensor, arguments), *captured.captured, *captured.resources]
+        inputs = [values[places[t]] if t in places else handles[t] for t, _ in found.arguments]
+        return captured.pack(tf_private.call_function(main.signature.name, inputs, len(found.outputs)))
 
     return step
 

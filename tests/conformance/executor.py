@@ -15,13 +15,16 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
 
 from tests.conformance.fragments import Boxing, run_fragment
 from tests.conformance.kernels import complete_attrs, execute, tensor
 from tests.conformance.lowering import fits, layouts, registry, run_parts, scaled
 from tests.conformance.parts import cut, join
 from whaleish.mesh import Axis, Mesh
+from whaleish.rules import lists
 from whaleish.rules.rule import OpView, Signature, TensorSpec
+from whaleish.sbp import Layout
 
 TOLERANCE = {"float64": 1e-9, "complex128": 1e-9, "float32": 2e-5, "complex64": 2e-5, "float16": 2e-2, "bfloat16": 1e-1}
 
@@ -34,6 +37,40 @@ class Resource:
 
 
 @dataclass(frozen=True, eq=False)
+class Listed:
+    """An input that is a list of this value's rows; or an optional that holds the value."""
+
+    value: np.ndarray
+    optional: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.value.shape if self.optional else self.value.shape[1:]
+
+    def cut(self, layout: Layout, mesh: Mesh, rng: np.random.Generator) -> list[Any]:
+        """The parts, as variants."""
+        stacked = layout if self.optional else tuple(lists.stacked(sbp) for sbp in layout)
+        return [self.variant(part) for part in cut(self.value, stacked, mesh.axes, rng)]
+
+    def variant(self, part: np.ndarray) -> tf.Tensor:
+        if self.optional:
+            return tf.raw_ops.OptionalFromValue(components=[tensor(part)])
+        return tf.raw_ops.TensorListFromTensor(tensor=tensor(part), element_shape=part.shape[1:])
+
+
+def _content(variant: tf.Tensor, op: OpView, shape: tuple[int, ...]) -> np.ndarray:
+    """What a list or an optional holds."""
+    dtype = op.attrs.get("element_dtype", "float64")
+    if not op.type.startswith("Optional"):
+        return np.asarray(tf.raw_ops.TensorListStack(input_handle=variant, element_shape=shape, element_dtype=dtype))
+    if not tf.raw_ops.OptionalHasValue(optional=variant):
+        return np.zeros(shape)
+    types, shapes = [tf.as_dtype(dtype)], [shape]
+    (value,) = tf.raw_ops.OptionalGetValue(optional=variant, output_types=types, output_shapes=shapes)
+    return value.numpy()
+
+
+@dataclass(frozen=True, eq=False)
 class Case:
     """An op with concrete logical inputs.
 
@@ -42,18 +79,22 @@ class Case:
       constants: indices of the inputs whose values are known before running.
       exact: outputs must agree bit for bit (moves of data); otherwise up to rounding.
       tolerance: in place of the one of the dtype.
+      elements: shape of the elements of the list that the op makes, where it reads none.
     """
 
     type: str
-    inputs: tuple[np.ndarray | Resource, ...]
+    inputs: tuple[np.ndarray | Resource | Listed, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     constants: tuple[int, ...] = ()
     exact: bool = False
     tolerance: float | None = None
+    elements: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
         shapes = "x".join(
-            "r" * isinstance(v, Resource) + str(list(v.value.shape if isinstance(v, Resource) else v.shape))
+            "r" * isinstance(v, Resource)
+            + "l" * isinstance(v, Listed)
+            + str(list(v.value.shape if isinstance(v, Resource) else v.shape))
             for v in self.inputs
         )
         attrs = ",".join(f"{name}={value}" for name, value in self.attrs.items())
@@ -66,7 +107,19 @@ class Case:
         attrs = complete_attrs(self.type, [_dtype(v) for v in self.inputs], self.attrs)
         values = tuple(v if i in self.constants else None for i, v in enumerate(self.inputs))
         outputs = tuple(TensorSpec(v.shape, tf.as_dtype(v.dtype).name) for v in self.reference[0])
+        variants = [arg.type == tf.variant.as_datatype_enum for arg in op_def_registry.get(self.type).output_arg]
+        if any(variants):
+            outputs = tuple(
+                TensorSpec(self.element_shape, "variant") if variant else spec
+                for variant, spec in zip(variants, outputs, strict=True)
+            )
         return OpView(self.type, attrs, tuple(map(_spec, self.inputs)), outputs, values)
+
+    @property
+    def element_shape(self) -> tuple[int, ...]:
+        """Of the list that the op reads or makes."""
+        read = [v.shape for v in self.inputs if isinstance(v, Listed)]
+        return read[0] if read else self.elements or ()
 
     @property
     def reference(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -74,27 +127,38 @@ class Case:
         found = self.__dict__.get("_reference")
         if found is None:
             attrs = complete_attrs(self.type, [_dtype(v) for v in self.inputs], self.attrs)
-            found = _execute_numpy(self.type, self.inputs, attrs)
+            found = _execute_numpy(self, attrs)
             object.__setattr__(self, "_reference", found)
         return found
 
 
-def _dtype(value: np.ndarray | Resource) -> str:
+def _dtype(value: np.ndarray | Resource | Listed) -> str:
+    if isinstance(value, Listed):
+        return "variant"
     return "resource" if isinstance(value, Resource) else tf.as_dtype(value.dtype).name
 
 
-def _spec(value: np.ndarray | Resource) -> TensorSpec:
+def _spec(value: np.ndarray | Resource | Listed) -> TensorSpec:
     return TensorSpec(value.value.shape if isinstance(value, Resource) else value.shape, _dtype(value))
 
 
-def _execute_numpy(type: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+def _execute_numpy(case: Case, attrs: Mapping[str, Any]) -> Any:
+    type, inputs = case.type, [v.variant(v.value) if isinstance(v, Listed) else v for v in case.inputs]
     if type == "AccumulateNV2":  # Has no eager kernel: the graph optimizer writes it out.
         made = tf.function(lambda: tf.raw_ops.AccumulateNV2(inputs=list(map(tensor, inputs)), shape=attrs["shape"]))()
         return [made.numpy()], []
     variables = [tf.Variable(v.value) if isinstance(v, Resource) else None for v in inputs]
-    refs = [tensor(v) if var is None else var.handle for v, var in zip(inputs, variables, strict=True)]
-    outputs = [out.numpy() for out in execute(type, refs, attrs)]
+    refs = [
+        v if isinstance(v, tf.Tensor) else tensor(v) if var is None else var.handle
+        for v, var in zip(inputs, variables, strict=True)
+    ]
+    made = OpView(type, attrs, (), (), ())
+    outputs = [_value(out, made, case.element_shape) for out in execute(type, refs, attrs)]
     return [np.asarray(out) for out in outputs], [var.numpy() for var in variables if var is not None]
+
+
+def _value(made: tf.Tensor, op: OpView, shape: tuple[int, ...]) -> np.ndarray:
+    return _content(made, op, shape) if made.dtype == tf.variant else made.numpy()
 
 
 def run_signature(case: Case, signatures: Sequence[Signature], mesh: Mesh, seed: int = 0) -> list[Boxing]:
@@ -110,6 +174,8 @@ def run_signature(case: Case, signatures: Sequence[Signature], mesh: Mesh, seed:
             stored = [tf.Variable(part) for part in cut(value.value, layout, mesh.axes, rng)]
             variables.append((layout, stored))
             columns.append([v.handle for v in stored])
+        elif isinstance(value, Listed):
+            columns.append(value.cut(layout, mesh, rng))
         else:
             columns.append([tensor(part) for part in cut(value, layout, mesh.axes, rng)])
     boxings: list[Boxing] = []
@@ -123,8 +189,12 @@ def run_signature(case: Case, signatures: Sequence[Signature], mesh: Mesh, seed:
         made = run_parts(op, rule, ins, outs, mesh, refs)
     wanted, after = case.reference
     for index, value in enumerate(wanted):
-        parts = [np.asarray(row[index].numpy()) for row in made]
-        _compare(case, f"output {index}", join(parts, outs[index], mesh.axes), value)
+        spec, layout = op.outputs[index], outs[index]
+        local = [mesh.local_shape(spec.shape or (), layout, part) for part in range(mesh.size)]
+        parts = [np.asarray(_value(row[index], op, shape)) for row, shape in zip(made, local, strict=True)]
+        if spec.dtype == "variant" and not op.type.startswith("Optional"):
+            layout = tuple(lists.stacked(sbp) for sbp in layout)
+        _compare(case, f"output {index}", join(parts, layout, mesh.axes), value)
     for (layout, stored), value in zip(variables, after, strict=True):
         _compare(case, "variable", join([v.numpy() for v in stored], layout, mesh.axes), value)
     return boxings
@@ -136,7 +206,7 @@ def _compare(case: Case, what: str, got: np.ndarray, wanted: np.ndarray) -> None
         np.testing.assert_array_equal(got, wanted, what)
     else:
         # The coarsest dtype that takes part sets the rounding: summands of an input were rounded too.
-        dtypes = {_dtype(wanted)} | {_dtype(v.value if isinstance(v, Resource) else v) for v in case.inputs}
+        dtypes = {_dtype(wanted)} | {_dtype(v if isinstance(v, np.ndarray) else v.value) for v in case.inputs}
         tolerance = case.tolerance or max(TOLERANCE.get(dtype, 0.0) for dtype in dtypes)
         kind = np.complex128 if wanted.dtype.kind == "c" else np.float64
         np.testing.assert_allclose(got.astype(kind), wanted.astype(kind), tolerance, tolerance, err_msg=what)
@@ -150,4 +220,4 @@ MESHES = tuple(
 )
 """Meshes of two axes."""
 
-__all__ = ["AXES", "MESHES", "Boxing", "Case", "Resource", "fits", "registry", "run_signature", "scaled"]
+__all__ = ["AXES", "MESHES", "Boxing", "Case", "Listed", "Resource", "fits", "registry", "run_signature", "scaled"]

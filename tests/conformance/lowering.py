@@ -121,7 +121,8 @@ def run_parts(
         assert len(results) == len(op.outputs), f"{op.type}: {len(results)} outputs, {len(op.outputs)} expected"
         for index, result in enumerate(results):
             expected = lowering.shape_out(index)
-            assert tuple(result.shape) == expected, (
+            variant = op.outputs[index].dtype == "variant"  # its shape is that of what it holds
+            assert variant or tuple(result.shape) == expected, (
                 f"{op.type} output {index} of part {part} has shape {tuple(result.shape)}; its layout "
                 f"{outs[index]} of {op.outputs[index].shape} says {expected}"
             )

@@ -63,14 +63,14 @@ def _compare(model: str, scopes: str, optimizer: str, clip: bool, batch: int, dt
     single = sum(work.product_flops(plain.get_concrete_function(*given).graph).values())
     return Outcome(
         losses=max(abs(a - b) for a, b in losses) / max(abs(a) for a, _ in losses),
-        weights=max(map(_difference, alone.all_variables, spread.all_variables)),
+        weights=max(map(difference, alone.all_variables, spread.all_variables)),
         work={device: done / single for device, done in work.product_flops(graph).items()},
         stored=_stored(program),
         shapes=work.shapes(graph),
     )
 
 
-def _difference(a: Any, b: Any) -> float:
+def difference(a: Any, b: Any) -> float:
     a, b = np.asarray(a.numpy()), np.asarray(b.numpy())
     assert a.shape == b.shape
     if a.dtype.kind not in "f":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -140,6 +140,10 @@ class Boxer(ABC):
     @abstractmethod
     def exchange(self, refs: list[Ref], exchange: Exchange) -> list[Ref]:
         """All-to-all."""
+
+    @abstractmethod
+    def inside(self, writer: FunctionWriter, region: int, bring: Callable[[Ref], Ref]) -> Boxer:
+        """A boxer for a body that this one's function runs; `bring` makes a tensor an argument of the body."""
 
     def finish(self) -> list[str]:
         """Writes what was held back for grouping; returns the nodes that must run though nothing may read them."""

@@ -8,6 +8,8 @@ by `finish` to be made reachable from the function's outputs.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -64,10 +66,20 @@ class HorovodBoxer(Boxer):
         sets: Sequence[int] = (EVERYBODY,),
     ) -> None:
         super().__init__(writer, mesh, [part], [device])
-        self.prefix, self.guard, self.sets = prefix, guard, tuple(sets)
+        self.prefix, self.sets = prefix, tuple(sets)
+        self._guard: Callable[[], Ref] = lambda: guard
+        self._numbers = itertools.count()
         self.ran: list[str] = []
         self._sums: dict[tuple[str, int, int, int], _Sums] = {}
         self._count = 0
+
+    def inside(self, writer: FunctionWriter, region: int, bring: Callable[[Ref], Ref]) -> HorovodBoxer:
+        """Its nodes have names and numbers that none of this boxer's have: bodies are inlined into their callers."""
+        prefix = f"{self.prefix}_{region}"
+        inner = HorovodBoxer(writer, self.mesh, self.parts[0], self.devices[0], prefix, "", self.sets)
+        inner._guard = functools.cache(lambda: bring(self._guard()))
+        inner._numbers = self._numbers
+        return inner
 
     def whole(self, group: Group, refs: list[Ref], source: Sbp, depth: int) -> list[Ref]:
         if source.is_split:
@@ -206,7 +218,7 @@ class HorovodBoxer(Boxer):
             controls=self.gate,
             ignore_name_scope=True,
             process_set_id=number,
-            _whaleish_number=len(self.ran),
+            _whaleish_number=next(self._numbers),
             **attrs,
             **scales,
         )
@@ -219,7 +231,7 @@ class HorovodBoxer(Boxer):
         It is a slice that begins where an argument says, and ends where the tensor does, so nothing is copied. (Hiding
         the shape by a `Reshape` does not help: TensorFlow infers it backwards, from what reads the result.)
         """
-        begin = self._add("Pack", [self.guard] * len(shape), axis=0)
+        begin = self._add("Pack", [self._guard()] * len(shape), axis=0)
         return self._add("Slice", [ref, begin, self.writer.const(list(shape), "int32", self.devices[0])])
 
     def _shaped(self, ref: Ref, shape: Sequence[int]) -> Ref:

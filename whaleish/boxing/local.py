@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from whaleish.boxing.boxer import Boxer, Group
 from whaleish.boxing.route import Exchange
 from whaleish.sbp import Sbp
-from whaleish.writer import Ref
+from whaleish.writer import FunctionWriter, Ref
 
 _EXTREMES = {"Pmax": "Maximum", "Pmin": "Minimum"}
 
 
 class LocalBoxer(Boxer):
     """A tensor that a group holds whole is made on the device of its first part, where the others read it."""
+
+    def inside(self, writer: FunctionWriter, region: int, bring: Callable[[Ref], Ref]) -> LocalBoxer:
+        return LocalBoxer(writer, self.mesh, self.parts, self.devices)
 
     def whole(self, group: Group, refs: list[Ref], source: Sbp, depth: int) -> list[Ref]:
         first = self.device(group, 0)

@@ -11,6 +11,7 @@ from whaleish import scopes as scopes_module
 from whaleish.capture.attributes import attributes
 from whaleish.capture.flat import Flat, ScopeKey
 from whaleish.graph import LogicalGraph, Op, ScopePath, Tensor
+from whaleish.rules.control import CONDITION_RESULT
 from whaleish.sbp import Layout, parse_layout
 
 PINNED = "_whaleish_layout"
@@ -30,7 +31,7 @@ def convert(flat: Flat) -> LogicalGraph:
 
     `graph.variables` is left empty: the caller knows which inputs are variables.
     """
-    graph = LogicalGraph()
+    graph = LogicalGraph(regions=list(flat.regions))
     index: dict[str, int] = {}
     paths = _Paths(graph.scopes)
     tensors, constants = graph.tensors, graph.constants
@@ -44,7 +45,8 @@ def convert(flat: Flat) -> LogicalGraph:
             producer, _, slot = text.partition(":")
             inputs.append(graph.ops[index[producer]].outputs[int(slot or 0)])
         first = len(tensors)
-        for slot, output in enumerate(flat.operations[name].outputs):
+        outputs = flat.operations[name].outputs
+        for slot, output in enumerate(outputs[:1] if kind == CONDITION_RESULT else outputs):
             tensors.append(Tensor(number, slot, static_shape(output), output.dtype.name))
         op = Op(
             name,
@@ -56,6 +58,7 @@ def convert(flat: Flat) -> LogicalGraph:
             scope=paths.index(node, flat),
             payload=node,
             pinned=pinned_layout(node),
+            region=flat.region_of.get(name, 0),
         )
         if kind == "Const":
             value = constant_value(node)

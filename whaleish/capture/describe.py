@@ -27,6 +27,7 @@ def describe(graph: LogicalGraph) -> list[str]:
         lines.append(
             f"{kind}variable %{variable.handle}: {_spec(variable.shape, variable.dtype)}{_pinned(variable.pinned)}"
         )
+    lines += [f"region {n} in {r.parent} runs {r.trips}" for n, r in enumerate(graph.regions) if n]
     lines.append(f"inputs {_refs(graph.inputs)}")
     lines.append(f"outputs {_refs(graph.outputs)}")
     lines.append(f"effects {', '.join(map(str, graph.effects))}")
@@ -48,6 +49,8 @@ def _line(graph: LogicalGraph, number: int, op: Op) -> str:
         text += f" {{{attrs}}}"
     if op.type == "Const":
         text += f" = {_value(graph, op)}"
+    if op.region:
+        text += f" of region {op.region}"
     text += _pinned(op.pinned)
     return text + (f" in {encode(graph.scopes[op.scope])}" if op.scope else "")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import tensorflow as tf
 
-from whaleish.graph import Scope
+from whaleish.graph import Region, Scope
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ScopeKey:
 
 @dataclass
 class Flat:
-    """Nodes in a topological order that keeps the order of creation, without function calls.
+    """Nodes in a topological order that keeps the order of creation, without function calls and bodies.
 
     Attributes:
       nodes: owned by this object; names are unique.
@@ -28,7 +28,8 @@ class Flat:
       inputs: names of the placeholder nodes, in the order of the function's inputs.
       outputs: tensor names ("node:0"), in the order of the function's outputs.
       roots: nodes that the function runs whether or not something reads them.
-      library: functions that remaining nodes (`While`, `If`) refer to.
+      library: functions that remaining nodes refer to.
+      regions: the step and the bodies of its loops and conditions; region_of: node name -> number of its body.
       scopes: node name -> scopes of the calls round it; calls: node name -> number of the innermost of them, from 1;
         both for nodes that came out of calls.
       backward: names of nodes that came out of the backward function of a call.
@@ -41,6 +42,8 @@ class Flat:
     outputs: list[str]
     roots: list[str]
     library: tf.compat.v1.GraphDef
+    regions: list[Region] = field(default_factory=lambda: [Region()])
+    region_of: dict[str, int] = field(default_factory=dict)
     scopes: dict[str, tuple[ScopeKey, ...]] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
     backward: set[str] = field(default_factory=set)

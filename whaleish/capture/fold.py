@@ -14,6 +14,7 @@ from whaleish.graph import LogicalGraph, Op, Tensor
 
 _SHAPES = {
     "Shape": lambda shape: shape,
+    "VariableShape": lambda shape: shape,
     "ShapeN": lambda shape: shape,
     "Size": lambda shape: int(np.prod(shape, dtype=np.int64)),
     "Rank": len,
@@ -44,7 +45,8 @@ def fold(graph: LogicalGraph) -> None:
 def _fold_shapes(graph: LogicalGraph, op: Op, known: set[int]) -> None:
     for source, made in zip(op.inputs, op.outputs, strict=True):
         tensor = graph.tensors[source]
-        if tensor.shape is not None and tensor.dtype != "resource":
+        known_shape = tensor.shape is not None and tensor.dtype != "variant"
+        if known_shape and (tensor.dtype == "resource") == (op.type == "VariableShape"):
             graph.constants[made] = np.array(_SHAPES[op.type](tensor.shape), graph.tensors[made].dtype)
             known.add(made)
 
@@ -139,7 +141,7 @@ def _constant(graph: LogicalGraph, op: Op, tensor: int, number: int, alone: bool
     old, value = graph.tensors[tensor], graph.constants[tensor]
     name = op.name if alone else f"{op.name}/output_{old.slot}"
     graph.tensors[tensor] = Tensor(number, 0, value.shape, old.dtype)
-    return Op(name, "Const", (), (tensor,), (), {"dtype": old.dtype}, op.phase, op.scope)
+    return Op(name, "Const", (), (tensor,), (), {"dtype": old.dtype}, op.phase, op.scope, region=op.region)
 
 
 def _waits(graph: LogicalGraph, producers: list[int], gone: set[int]) -> dict[int, frozenset[int]]:

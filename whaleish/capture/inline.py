@@ -1,28 +1,29 @@
 """Inlining: calls of functions are replaced by the bodies of the functions, recursively.
 
-`While`, `If` and `Case` stay, and their bodies stay functions. What a call means is kept: a body op that may see or
-change something outside waits for what the call waited for (through a `NoOp` named begin), and what waited for the call
-waits for everything that the body runs (through one named end).
+What a call means is kept: a body op that may see or change something outside waits for what the call waited for
+(through a `NoOp` named begin), and what waited for the call waits for everything that the body runs (through one named
+end). Loops and conditions are written out by `control.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import tensorflow as tf
 
-from whaleish.capture import tf_private
+from whaleish.capture import control, tf_private
 from whaleish.capture.convert import scope_keys
 from whaleish.capture.flat import Flat, ScopeKey, in_order, node_of
+from whaleish.graph import Region
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 def inline(flat: Flat) -> Flat:
-    """The same step without calls; `flat` itself where there are none."""
+    """The same step without calls, and with the bodies of loops and conditions; `flat` itself where there are none."""
     library = {function.signature.name: function for function in flat.library.library.function}
-    if not any(_callee(node, library) for node in flat.nodes):
+    if not any(_callee(node, library) or node.op in control.TYPES for node in flat.nodes):
         return flat
     return _Inliner(flat, library).run()
 
@@ -38,6 +39,7 @@ class _Frame:
     """A body that is being inlined, or the step itself.
 
     Attributes:
+      region: number of the body of a loop or condition that it is in.
       function: the library function; "" for the step.
       nodes: its nodes by name; prefix: what their names get in front.
       arguments: argument -> tensor of the flat graph; begin: what ops with effects wait for, or None.
@@ -53,6 +55,7 @@ class _Frame:
     scopes: tuple[ScopeKey, ...] = ()
     call: int = 0
     backward: bool = False
+    region: int = 0
     names: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, list[str]] = field(default_factory=dict)
     ends: dict[str, str] = field(default_factory=dict)
@@ -61,7 +64,8 @@ class _Frame:
 class _Inliner:
     def __init__(self, flat: Flat, library: dict) -> None:
         self.flat, self.library = flat, library
-        self.made = replace(flat, nodes=[], scopes={}, calls={}, backward=set(), origins={})
+        self.made = replace(flat, nodes=[], scopes={}, calls={}, backward=set(), origins={}, region_of={}, regions=[])
+        self.made.regions.append(Region())
         self.used = {node.name for node in flat.nodes}
         self.calls = 0
 
@@ -84,7 +88,10 @@ class _Inliner:
         if callee:
             self._call(node, frame, self.library[callee], inputs, controls)
             return
-        added = self._add(node.op, node.name if not frame.function else f"{frame.prefix}/{node.name}", frame)
+        if control.is_divisible(node, self.library):
+            control.write_out(self, node, frame, inputs, controls)
+            return
+        added = self.add(node.op, node.name if not frame.function else f"{frame.prefix}/{node.name}", frame)
         name = added.name
         added.CopyFrom(node)
         added.name = name
@@ -96,40 +103,51 @@ class _Inliner:
             self.made.origins[name] = (frame.function, node.name)
 
     def _call(self, node, frame: _Frame, function, inputs: list[str], controls: list[str]) -> None:
+        inner = self.enter(node, frame, function, inputs)
+        if controls:
+            inner.begin = self._no_op(inner, "begin", controls)
+        frame.outputs[node.name], run = self.write_body(function, inner)
+        after = run or [node_of(text) for text in frame.outputs[node.name]] + ([inner.begin] if inner.begin else [])
+        frame.ends[node.name] = self._no_op(inner, "end", after)
+
+    def enter(self, node, frame: _Frame, function, inputs: Sequence[str], suffix: str = "") -> _Frame:
+        """A frame for the body of a function that a node refers to."""
         self.calls += 1
         arguments = [argument.name for argument in function.signature.input_arg]
-        inner = _Frame(
+        return _Frame(
             function.signature.name,
             {body.name: body for body in function.node_def},
-            f"{frame.prefix}/{node.name}" if frame.prefix else node.name,
+            (f"{frame.prefix}/{node.name}" if frame.prefix else node.name) + suffix,
             dict(zip(arguments, inputs, strict=True)),
             scopes=scope_keys(node, frame.scopes, frame.call),
             call=self.calls,
             backward=frame.backward or "__backward_" in function.signature.name,
+            region=frame.region,
         )
-        if controls:
-            inner.begin = self._no_op(inner, "begin", controls)
+
+    def write_body(self, function, inner: _Frame) -> tuple[list[str], list[str]]:
+        """Places a function's nodes; returns its results, and the nodes that it runs whether they are read or not."""
         for body in in_order(function.node_def):
             self._place(body, inner)
-        results = [function.ret[result.name] for result in function.signature.output_arg]
-        frame.outputs[node.name] = [self._tensor(text, inner) for text in results]
-        run = [self._control(name, inner) for name in sorted(set(function.control_ret.values()))]
-        after = run or [node_of(text) for text in frame.outputs[node.name]] + ([inner.begin] if inner.begin else [])
-        frame.ends[node.name] = self._no_op(inner, "end", after)
+        results = [self._tensor(function.ret[result.name], inner) for result in function.signature.output_arg]
+        return results, [self._control(name, inner) for name in sorted(set(function.control_ret.values()))]
 
     def _no_op(self, frame: _Frame, name: str, controls: Iterable[str]) -> str:
-        node = self._add("NoOp", f"{frame.prefix}/{name}", frame)
+        node = self.add("NoOp", f"{frame.prefix}/{name}", frame)
         node.input.extend("^" + control for control in dict.fromkeys(controls))
         return node.name
 
-    def _add(self, op: str, wanted: str, frame: _Frame) -> tf.compat.v1.NodeDef:
+    def add(self, op: str, wanted: str, frame: _Frame) -> tf.compat.v1.NodeDef:
+        """A new node of a body, under the wanted name or one like it."""
         name, count = wanted, 0
-        while frame.function and name in self.used:
+        while name in self.used and (frame.function or op in control.MADE):
             count += 1
             name = f"{wanted}_{count}"
         self.used.add(name)
         node = tf.compat.v1.NodeDef(name=name, op=op)
         self.made.nodes.append(node)
+        if frame.region:
+            self.made.region_of[name] = frame.region
         if frame.function:
             self.made.calls[name] = frame.call
             self.made.scopes[name] = frame.scopes

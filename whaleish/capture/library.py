@@ -1,4 +1,4 @@
-"""The functions that loops and conditions refer to, under names that are equal on every process.
+"""The functions that remaining ops refer to (a dataset's, say), under names that are equal on every process.
 
 TensorFlow numbers functions by a counter of the process ("while_body_231"). Here a name ends in a hash of the body, so
 that equal steps have equal graphs, and functions of different captures never clash.

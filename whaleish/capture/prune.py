@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from whaleish.capture import tf_private
 from whaleish.graph import LogicalGraph, Op
+from whaleish.rules.control import CONDITION, CONTROL, LOOP, LOOP_VARIABLE, NEXT_VALUE
 
 # Ops that TensorFlow calls stateful but that leave nothing behind: unread, they need not run.
 _SEES_ONLY_TEXT = """
@@ -26,7 +27,7 @@ def find_effects(graph: LogicalGraph) -> None:
 
 def has_effect(op_type: str) -> bool:
     """Whether an op does more than making its outputs."""
-    return op_type not in _SEES_ONLY and tf_private.is_stateful(op_type)
+    return op_type not in _SEES_ONLY and op_type not in CONTROL and tf_private.is_stateful(op_type)
 
 
 def prune(graph: LogicalGraph) -> None:
@@ -57,13 +58,37 @@ def _move(op: Op, moved, place: dict[int, int]) -> None:
     op.controls = tuple(place[control] for control in op.controls)
 
 
+def _behind(graph: LogicalGraph) -> Callable[[Op], Iterable[int]]:
+    """For an op, the later ops that it needs."""
+    anchors: dict[int, int] = {}
+    nexts: dict[tuple[int, int], int] = {}
+    for number, op in enumerate(graph.ops):
+        if op.type in (CONDITION, LOOP):
+            anchors.update(dict.fromkeys(op.attrs["regions"], number))
+        elif op.type == NEXT_VALUE:
+            nexts[op.region, op.attrs["variable"]] = number
+
+    def behind(op: Op) -> Iterator[int]:
+        if op.region:
+            yield anchors[op.region]
+        if op.type == LOOP_VARIABLE:
+            yield nexts[op.region, op.attrs["variable"]]
+
+    return behind
+
+
 def _ancestors(graph: LogicalGraph, roots: Iterable[int]) -> list[int]:
-    """The roots and all that they wait for, in the order of the graph."""
+    """The roots and all that they wait for, in the order of the graph.
+
+    What is in a body needs what runs the body, and the variable of a loop needs the value that it takes next.
+    """
+    behind = _behind(graph)
     found = set(roots)
     todo = list(found)
     while todo:
         op = graph.ops[todo.pop()]
-        for earlier in (*op.controls, *(graph.tensors[tensor].producer for tensor in op.inputs)):
+        producers = (graph.tensors[tensor].producer for tensor in op.inputs)
+        for earlier in (*op.controls, *producers, *behind(op)):
             if earlier not in found:
                 found.add(earlier)
                 todo.append(earlier)

@@ -15,14 +15,16 @@ from whaleish.capture.flat import Flat, flat_of
 from whaleish.capture.fold import fold
 from whaleish.capture.inline import inline
 from whaleish.capture.library import keep_functions
+from whaleish.capture.lists import find_element_shapes
 from whaleish.capture.local_means import mark_local_means
 from whaleish.capture.phases import find_phases
 from whaleish.capture.prune import find_effects, prune
 from whaleish.capture.results import Results
-from whaleish.capture.shapes import infer_shapes
+from whaleish.capture.shapes import infer_shapes, refine_shapes
 from whaleish.capture.signature import Signature, take_apart
 from whaleish.capture.sources import source_finder
 from whaleish.capture.steps import callable_of
+from whaleish.capture.trips import find_trips
 from whaleish.collector import collector_paused
 from whaleish.graph import LogicalGraph, Variable
 
@@ -37,7 +39,7 @@ class Capture:
       captured: eager tensors that the step closes over.
       resources: eager resource tensors (tables, iterators) that it uses and that are no variables.
       variables: aligned with `graph.variables`.
-      library: functions that `While`, `If` and the like in the graph refer to; they are registered with the runtime.
+      library: functions that ops in the graph refer to; they are registered with the runtime.
       results: packs the flat outputs back into what the step returns.
       concrete: the traced function; it keeps alive what the graph refers to.
     """
@@ -93,9 +95,12 @@ def capture_signature(fn: Callable[..., Any], signature: Signature) -> Capture:
         graph = convert(flat)
         captured, resources, variables = _bind(graph, flat, concrete, len(signature.specs))
         fold(graph)
+        while find_element_shapes(graph) | refine_shapes(graph):
+            fold(graph)
         untie(graph)
         find_effects(graph)
         prune(graph)
+        find_trips(graph)
         find_phases(graph, flat.backward)
         if mark_local_means(graph):
             prune(graph)

@@ -62,7 +62,7 @@ class Facts:
       splittable: handles of variables that `split` scopes may shard.
       mates: handle -> handles of variables that it should share a layout with.
       last_use: tensor -> the last op that reads or makes it. last_forward_use: the same of handles, forward only.
-      readers: tensor -> ops that read it.
+      readers: tensor -> ops that read it. repeats: how often each op runs.
     """
 
     def __init__(
@@ -89,6 +89,7 @@ class Facts:
         self.mates = {handle: group for group in find_mates(graph) for handle in group}
         self.last_use, self.last_forward_use = self._last_uses()
         self.readers = graph.consumers()
+        self.repeats = [graph.repeats(index) for index in range(len(graph.ops))]
 
     def role(self, op: int) -> Role:
         """What the scopes round an op ask of it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from whaleish.graph import layout_bytes
+from whaleish.rules.control import CONTROL
 from whaleish.rules.rule import OpView
 
 _CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
@@ -14,9 +15,14 @@ _MATMULS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 _FREE = frozenset({"Identity", "Reshape", "Squeeze", "ExpandDims", "ReadVariableOp", "StopGradient", "NoOp", "Const"})
 
 
+def _is_free(op: OpView) -> bool:
+    """Whether an op only says what a tensor is or where it goes (into a list, round a loop)."""
+    return op.type in _FREE or op.type in CONTROL or any(s.dtype == "variant" for s in (*op.inputs, *op.outputs))
+
+
 def flops(op: OpView) -> float:
     """Multiply-adds count as two; everything that is not a product counts one per element it reads or writes."""
-    if op.type in _FREE or any(spec.shape is None for spec in (*op.inputs, *op.outputs)):
+    if _is_free(op) or any(spec.shape is None for spec in (*op.inputs, *op.outputs)):
         return 0.0
     shapes = [spec.shape or () for spec in op.inputs]
     out = float(prod(op.outputs[0].shape or ())) if op.outputs else 0.0
@@ -36,7 +42,7 @@ def flops(op: OpView) -> float:
 
 def bytes_touched(op: OpView) -> float:
     """Bytes read and written once."""
-    if op.type in _FREE:
+    if _is_free(op):
         return 0.0
     specs = (*op.inputs, *op.outputs)
     return float(sum(layout_bytes(spec.shape, spec.dtype) for spec in specs if spec.shape is not None))

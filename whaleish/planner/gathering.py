@@ -8,6 +8,7 @@ at once, or just the rows that a part stores. (Products are left alone: every pa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from math import inf
 
 from whaleish.boxing.volume import volume
@@ -43,17 +44,22 @@ def gathering_seconds(
     return view.cluster.boxing_seconds(moved, parts) + instead.seconds - taken.seconds
 
 
-def gather_inputs(view: AxisView, taken: list[Candidate], outputs: Iterable[int]) -> list[Candidate]:
+def gather_inputs(
+    view: AxisView, taken: list[Candidate], outputs: Iterable[int], raw: AbstractSet[int] = frozenset()
+) -> list[Candidate]:
     """Replaces ops whose result is read in one other layout only by the same ops making just that, where it is cheaper.
 
     Readers are settled before what they read.
+
+    Args:
+      outputs: tensors that leave the step, where whole values are needed. raw: ops that stay as they are.
     """
     graph, parts, leaving = view.graph, view.axis.size, set(outputs)
     made = {t: s for op, c in zip(graph.ops, taken, strict=True) for t, s in zip(op.outputs, c.outputs, strict=True)}
     readers, settled = graph.consumers(), list(taken)
     for index in range(len(graph.ops) - 1, -1, -1):
         op, candidate = graph.ops[index], taken[index]
-        if len(op.outputs) != 1 or op.pinned or any(sbp.is_partial or sbp.is_local for sbp in candidate.inputs):
+        if len(op.outputs) != 1 or index in raw or any(sbp.is_partial or sbp.is_local for sbp in candidate.inputs):
             continue
         (tensor,), (own,) = op.outputs, candidate.outputs
         needs = {

@@ -136,4 +136,4 @@ class Judge:
             return True
         if op.type in HEAVY:
             return False
-        return bool(summands) and max(summands) >= max((facts.sizes[t] for t in op.outputs), default=0)
+        return bool(summands) and sum(summands) >= max((facts.sizes[t] for t in op.outputs), default=0)

@@ -15,6 +15,7 @@ from whaleish.planner.facts import Facts
 from whaleish.planner.judge import Held
 from whaleish.planner.roles import PlanError
 from whaleish.planner.view import Candidate
+from whaleish.rules.control import CONDITION, LOOP
 from whaleish.rules.local import LOCAL_MEAN, LOCAL_MEAN_GRADIENT
 from whaleish.sbp import B, L
 
@@ -39,6 +40,11 @@ class LocalValues:
         local = [place for place, t in enumerate(op.inputs) if held[t][0] == L]
         if not local and index not in self.leading:
             return candidates
+        if local and (op.type in (CONDITION, LOOP) or any(self.graph.tensors[t].dtype == "variant" for t in op.inputs)):
+            raise PlanError(
+                f"wh.local_statistics(): {self.graph.place(index)} depends on each part's own values; what decides how "
+                "a loop or condition runs, and what a loop keeps of each iteration, must not. Take it out of the scope"
+            )
         fitted = [c for c in (self._with_local(c, local) for c in candidates) if c and self._reads_sums(index, c, held)]
         if not fitted:
             raise PlanError(

@@ -17,7 +17,7 @@ class Move:
 
     Attributes:
       tensor: what is moved; source and target: its layouts before and after.
-      nbytes: what all devices send together, by the volume table.
+      nbytes: what all devices send together in a step, by the volume table.
       reader: the first op that reads the result; -1 for an output of the step.
       collectives: how many follow one another in it.
     """
@@ -50,7 +50,7 @@ def find_moves(graph: LogicalGraph, plan: Plan) -> dict[tuple[int, Layout], Move
     for tensor, readers in wanted.items():
         held = [made[tensor]]
         spec = graph.tensors[tensor]
-        nbytes = layout_bytes(spec.shape or (), spec.dtype)
+        nbytes = layout_bytes(spec.shape or (), spec.dtype) * graph.repeats(spec.producer)
         for layout, reader in sorted(readers.items(), key=lambda item: -sum(sbp.is_broadcast for sbp in item[0])):
             if layout in held:
                 continue

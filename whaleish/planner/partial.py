@@ -93,7 +93,8 @@ def _cut(
     network = nx.DiGraph()
     for tensor in component:
         spec = view.graph.tensors[tensor]
-        capacity = layout_bytes(spec.shape or (), spec.dtype) + _EVERY_REDUCTION
+        repeats = view.graph.repeats(spec.producer)
+        capacity = (layout_bytes(spec.shape or (), spec.dtype) + _EVERY_REDUCTION) * repeats
         network.add_edge((tensor, "in"), (tensor, "out"), capacity=capacity)
     for before, after in edges:
         network.add_edge((before, "out"), (after, "in"))

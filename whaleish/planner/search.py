@@ -20,6 +20,7 @@ from whaleish.cluster import Cluster
 from whaleish.collector import collector_paused
 from whaleish.graph import FORWARD, LogicalGraph
 from whaleish.mesh import Mesh
+from whaleish.planner.carried import Carried
 from whaleish.planner.facts import Facts
 from whaleish.planner.gathering import gather_inputs
 from whaleish.planner.judge import Judge
@@ -77,11 +78,18 @@ def make_plan(
         own = {handle: layout[number] for handle, layout in pinned.items()}
         facts = Facts(graph, roles[number], _cuts(graph, outer, handles), own)
         fixed = {handle: layout[number] for handle, layout in stored.items() if handle not in facts.whole}
-        search = Search(facts, view, {t: layout[0] for t, layout in zip(graph.inputs, arrivals, strict=True)}, fixed)
-        taken = search.run()
-        raw = {i for i, c in enumerate(taken) if graph.ops[i].pinned or search.local.is_raw(i, c)}
+        arriving = {tensor: layout[0] for tensor, layout in zip(graph.inputs, arrivals, strict=True)}
+        carried = Carried(graph, view)
+        while True:  # until the layouts of what loops carry are a fixed point of their bodies
+            search = Search(facts, view, arriving, fixed, carried)
+            taken = search.run()
+            if not carried.weaken(taken):
+                break
+        raw = {
+            i for i, c in enumerate(taken) if graph.ops[i].pinned or search.local.is_raw(i, c) or carried.concerns(i)
+        }
         settled = settle_partials(view, taken, set(graph.outputs), raw)
-        outer.append(OuterAxis(axis, gather_inputs(view, settled, graph.outputs)))
+        outer.append(OuterAxis(axis, gather_inputs(view, settled, graph.outputs, raw)))
         handles.append(search.layouts)
     return Plan(
         mesh=mesh,
@@ -127,12 +135,15 @@ class Search:
 
     Args:
       arrivals: layouts of the step's inputs. fixed: layouts of variables' handles that are settled.
+      carried: layouts of what loops carry.
     """
 
-    def __init__(self, facts: Facts, view: AxisView, arrivals: dict[int, Sbp], fixed: dict[int, Sbp]) -> None:
+    def __init__(
+        self, facts: Facts, view: AxisView, arrivals: dict[int, Sbp], fixed: dict[int, Sbp], carried: Carried
+    ) -> None:
         self.facts, self.graph, self.view = facts, facts.graph, view
         self.judge, self.local = Judge(facts, view.axis.size), LocalValues(facts)
-        self.arrivals, self.fixed = arrivals, fixed
+        self.arrivals, self.fixed, self.carried = arrivals, fixed, carried
         self.layouts: dict[int, Sbp] = {}
 
     def run(self) -> list[Candidate]:
@@ -147,7 +158,7 @@ class Search:
         while trail is not None:
             taken.append(trail[0])
             trail = trail[1]  # type: ignore[assignment]
-        return taken[::-1]
+        return self.carried.settle(taken[::-1], best.held)
 
     def _advance(self, index: int, beam: list[_State]) -> list[_State]:
         branches = self.facts.branches(index)
@@ -181,6 +192,7 @@ class Search:
         for tensor, made in zip(op.outputs, candidate.outputs, strict=True):
             if tensor not in self.facts.handles:
                 held[tensor] = (made,)
+        self.carried.note(index, candidate, held)
         for tensor in (*op.inputs, *op.outputs):
             if self.facts.last_use[tensor] <= index and tensor not in self.facts.handles:
                 held.pop(tensor, None)
@@ -195,9 +207,10 @@ class Search:
             moving = self._boxing(op.inputs[0], sbp, state, op.phase)
             return [(moving, 0.0, Candidate((sbp,), (sbp,), False, 0, 0.0))]
         found = []
-        wanted = self.judge.wanted(index, state.held)
+        judged = not self.carried.decides(index, state.held)
+        wanted = self.judge.wanted(index, state.held) if judged else None
         for candidate in self._with_units(index, state):
-            if not self.judge.allows(index, candidate, state.held, wanted):
+            if judged and not self.judge.allows(index, candidate, state.held, wanted):
                 continue
             moving = 0.0
             if candidate.inner_bytes and self.facts.role(index).kind != SPLIT:
@@ -205,7 +218,7 @@ class Search:
             for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
                 moving += self._boxing(tensor, need, state, op.phase)
             if moving < _INFINITE:
-                found.append((moving, candidate.seconds, candidate))
+                found.append((moving, candidate.seconds * self.facts.repeats[index], candidate))
         return found
 
     def _with_units(self, index: int, state: _State) -> list[Candidate]:
@@ -219,18 +232,21 @@ class Search:
                         scaled = self.view.scaled(index, candidate, position, have.unit)
                         if scaled is not None and scaled not in found:
                             found.append(scaled)
-        return self.local.fit(index, found, state.held)
+        return self.carried.fit(index, self.local.fit(index, found, state.held), state.held)
 
     def _boxing(self, tensor: int, need: Sbp, state: _State, phase: str) -> float:
         facts, parts = self.facts, self.view.axis.size
         if tensor in facts.handles:
             return self._handle_cost(tensor, need, state)
+        if tensor in self.carried.lists:
+            return 0.0
         held, nbytes = state.held[tensor], facts.nbytes[tensor]
         if need in held:
             return 0.0
         moved = min(volume(have, need, nbytes, parts) for have in held)
         if phase == FORWARD and facts.has_backward and tensor in facts.differentiable:
             moved += volume(dual(need), dual(held[0]), nbytes, parts)
+        moved *= facts.repeats[self.graph.tensors[tensor].producer]
         return self.view.cluster.boxing_seconds(moved, parts) if moved < _INFINITE else _INFINITE
 
     def _handle_cost(self, handle: int, need: Sbp, state: _State) -> float:
@@ -258,9 +274,9 @@ class Search:
         for user in (facts.whole[facts.weights[t]] for t in weights if facts.weights[t] in facts.whole):
             return PlanError(
                 f"{request}: its weight of shape {shapes} is also used by {self.graph.place(user)}, "
-                "which runs whole (conditions, loops, and ops on shapes that are not known "
-                "before running, are not divided yet). Put it under replica(), or do without what makes that op: in "
-                "Keras optimizers gradient_accumulation_steps, use_ema and sparse gradients"
+                "which runs whole (ops without a rule, and ops on shapes that are not known before running, are not "
+                "divided). Put it under replica(), or do without what makes that op: in Keras optimizers sparse "
+                "gradients"
             )
         return PlanError(
             f"{request}: its weight has shape {shapes}{pinned}, and a dim that is split must have at least {size} "

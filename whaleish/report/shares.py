@@ -39,11 +39,11 @@ def shares(graph: LogicalGraph, plan: Plan, *, once: bool) -> list[Share]:
     for index, (op, choice) in enumerate(zip(graph.ops, plan.choices, strict=True)):
         if op.phase == UPDATE:
             continue
-        view = op_view(graph, index)
-        total += flops(view)
+        view, repeats = op_view(graph, index), graph.repeats(index)
+        total += flops(view) * repeats
         for part in parts:
             if not once or plan.mesh.first_alike(part, *choice.inputs, *choice.outputs) == part:
-                done[part] += flops(_local(view, choice.inputs, choice.outputs, plan.mesh, part))
+                done[part] += flops(_local(view, choice.inputs, choice.outputs, plan.mesh, part)) * repeats
     held, everything = [0] * len(parts), 0
     for variable, (_, layout) in zip(graph.variables, plan.variables, strict=True):
         everything += layout_bytes(variable.shape, variable.dtype)

@@ -9,13 +9,15 @@ import numpy as np
 from tensorflow.core.framework.function_pb2 import FunctionDef
 
 from whaleish.boxing.boxer import Boxer
-from whaleish.graph import LogicalGraph
+from whaleish.graph import LogicalGraph, Op
 from whaleish.mesh import Axis, Mesh
 from whaleish.planner.moves import find_moves
 from whaleish.planner.plan import Choice, Plan
 from whaleish.planner.view import op_view
+from whaleish.rewrite.control import ControlWriter, Frame
 from whaleish.rewrite.part import PartLowering
 from whaleish.rules import registry
+from whaleish.rules.control import CONTROL
 from whaleish.sbp import Layout, is_whole
 from whaleish.writer import FunctionWriter, Ref
 
@@ -29,12 +31,14 @@ class Emitted:
         function's arguments.
       outputs: a ref per output of the step.
       must_run: nodes that run though no output depends on them.
+      bodies: the functions that its loops and conditions refer to.
     """
 
     writer: FunctionWriter
     arguments: list[tuple[int, int]] = field(default_factory=list)
     outputs: list[Ref] = field(default_factory=list)
     must_run: list[str] = field(default_factory=list)
+    bodies: list[FunctionDef] = field(default_factory=list)
 
     def function_def(self, name: str) -> FunctionDef:
         """The function as a proto that can be registered under a name."""
@@ -61,8 +65,8 @@ class Emitter:
         self.moves = find_moves(graph, plan)
         self.writer = FunctionWriter()
         self.emitted = Emitted(self.writer)
-        self.boxer: Boxer
-        self._held: dict[tuple[int, Layout], list[Ref]] = {}
+        self.step = Frame(self.writer)
+        self.control = ControlWriter(self)
         self._nodes: list[list[list[str]]] = []
         self._effects = frozenset(graph.effects)
         self._op_depths = [0] * len(graph.ops)
@@ -71,16 +75,13 @@ class Emitter:
 
     def run(self, make_boxer: BoxerFactory) -> Emitted:
         arrived = self._write_arguments()
-        self.boxer = make_boxer(self.writer, {tensor: refs[0] for tensor, refs in arrived.items()})
+        self.step.boxer = make_boxer(self.writer, {tensor: refs[0] for tensor, refs in arrived.items()})
         self._arrange(arrived)
         for index in range(len(self.graph.ops)):
             self._write_op(index)
         for tensor, layout in zip(self.graph.outputs, self.plan.outputs, strict=True):
-            self.emitted.outputs.append(self._refs(tensor, layout)[0])
-        self.emitted.must_run += self.boxer.finish()
-        for index in self.graph.effects:
-            self.emitted.must_run += [name for names in self._nodes[index] for name in names]
-        self.emitted.must_run = list(dict.fromkeys(self.emitted.must_run))
+            self.emitted.outputs.append(self.refs(tensor, layout, self.step)[0])
+        self.emitted.must_run += self.step.finish()
         return self.emitted
 
     def _write_arguments(self) -> dict[int, list[Ref]]:
@@ -90,7 +91,7 @@ class Emitter:
         for tensor, layout in zip(self.graph.inputs, self.plan.inputs, strict=True):
             arrived[tensor] = self._argument(tensor, layout, self.flat)
         for handle, layout in self._stored.items():
-            self._held[handle, layout] = self._argument(handle, layout, self.mesh, dtypes[handle])
+            self.step.held[handle, layout] = self._argument(handle, layout, self.mesh, dtypes[handle])
         return arrived
 
     def _argument(self, tensor: int, layout: Layout, mesh: Mesh, variable: str | None = None) -> list[Ref]:
@@ -109,8 +110,8 @@ class Emitter:
         for (tensor, refs), (arrival,) in zip(arrived.items(), self.plan.inputs, strict=True):
             (layout,) = self.plan.choices[self.graph.tensors[tensor].producer].outputs
             if arrival.is_split and self.mesh != self.flat:
-                refs = self.boxer.arrange(refs, arrival, layout, self.graph.tensors[tensor].shape or ())
-            self._held[tensor, layout] = refs
+                refs = self.step.boxer.arrange(refs, arrival, layout, self.graph.tensors[tensor].shape or ())
+            self.step.held[tensor, layout] = refs
 
     def _write_op(self, index: int) -> None:
         op, choice = self.graph.ops[index], self.plan.choices[index]
@@ -118,18 +119,22 @@ class Emitter:
         if constant or op.type == "Placeholder":
             self._nodes.append([[]] * len(self.parts))
             return
+        frame = self.control.frame(op.region)
+        if op.type in CONTROL:
+            self._note(index, self.control.write(index, self._controls(op, range(len(self.parts)))), frame)
+            return
         whole = is_whole(*choice.inputs, *choice.outputs)
-        inputs = [self._refs(t, layout) for t, layout in zip(op.inputs, choice.inputs, strict=True)]
+        inputs = [self.refs(t, layout, frame) for t, layout in zip(op.inputs, choice.inputs, strict=True)]
         view, rule = op_view(self.graph, index), registry.get(op.type)
         # Ops that a pass made may have no kernel under their type: their rule writes them, whole or not.
         lower = None if rule is None or (whole and op.payload is not None) else rule.lower
-        gate = self.boxer.gate if index in self._effects else []
+        gate = frame.boxer.gate if index in self._effects else []
         results: dict[int, list[Ref]] = {}
         nodes: dict[int, list[str]] = {}
         first = self._sharers(choice)
         for k in sorted(set(first)):
             lowering = PartLowering(
-                self.writer,
+                frame.writer,
                 view,
                 op,
                 choice,
@@ -137,15 +142,13 @@ class Emitter:
                 self.parts[k],
                 self.devices[k],
                 [held[k] for held in inputs],
-                [*gate, *self._controls(op.controls, [place for place, owner in enumerate(first) if owner == k])],
+                [*gate, *self._controls(op, [place for place, owner in enumerate(first) if owner == k])],
             )
             results[k] = lower(lowering) if lower else lowering.same()
             nodes[k] = lowering.nodes
-        self._nodes.append([nodes[k] for k in first])
-        depths = [self._depth(t, layout) for t, layout in zip(op.inputs, choice.inputs, strict=True)]
-        self._op_depths[index] = max([*depths, *(self._op_depths[c] for c in op.controls)], default=0)
         for slot, (tensor, layout) in enumerate(zip(op.outputs, choice.outputs, strict=True)):
-            self._held[tensor, layout] = [results[k][slot] for k in first]
+            frame.held[tensor, layout] = [results[k][slot] for k in first]
+        self._note(index, [nodes[k] for k in first], frame)
 
     def _sharers(self, choice: Choice) -> list[int]:
         """For each part the place of the part that does the op for it."""
@@ -154,10 +157,25 @@ class Emitter:
             places.setdefault(self.mesh.first_alike(part, *choice.inputs, *choice.outputs), place)
         return [places[self.mesh.first_alike(part, *choice.inputs, *choice.outputs)] for part in self.parts]
 
-    def _controls(self, ops: Sequence[int], places: Sequence[int]) -> list[str]:
+    def _note(self, index: int, nodes: list[list[str]], frame: Frame) -> None:
+        """Takes down the nodes that an op was written as, for each part."""
+        op, choice = self.graph.ops[index], self.plan.choices[index]
+        self._nodes.append(nodes)
+        frame.own.update(op.outputs)
+        if index in self._effects:
+            frame.must_run += [name for names in nodes for name in names]
+        depths = [self.depth(t, layout) for t, layout in zip(op.inputs, choice.inputs, strict=True)]
+        depths += [self._op_depths[c] for c in op.controls]
+        depths += [self.control.frame(region).depth for region in op.attrs.get("regions", ()) if op.type in CONTROL]
+        self._op_depths[index] = max(depths, default=0)
+        frame.depth = max(frame.depth, self._op_depths[index])
+
+    def _controls(self, op: Op, places: Sequence[int]) -> list[str]:
+        """The nodes that an op waits for. What is in a body waits as the body does, and that for all that is in it."""
+        ops = [c for c in op.controls if self.graph.ops[c].region == op.region]
         return [name for index in ops for k in places for name in self._nodes[index][k]]
 
-    def _depth(self, tensor: int, layout: Layout) -> int:
+    def depth(self, tensor: int, layout: Layout) -> int:
         """Collectives that a tensor in a layout depends on: the longest chain of them."""
         depth, move = self._op_depths[self.graph.tensors[tensor].producer], self.moves.get((tensor, layout))
         while move is not None:
@@ -165,21 +183,25 @@ class Emitter:
             move = self.moves.get((tensor, move.source))
         return depth
 
-    def _refs(self, tensor: int, layout: Layout) -> list[Ref]:
-        """The parts of a tensor in a layout, boxed at the first demand."""
-        held = self._held.get((tensor, layout))
+    def refs(self, tensor: int, layout: Layout, frame: Frame) -> list[Ref]:
+        """The parts of a tensor in a layout, in a frame; boxed at the first demand."""
+        held = frame.held.get((tensor, layout))
         if held is None:
             if tensor in self.graph.constants:
-                held = self._constant(self.graph.constants[tensor], self.graph.tensors[tensor].dtype, layout)
+                held = self._constant(self.graph.constants[tensor], self.graph.tensors[tensor].dtype, layout, frame)
+            elif self.control.comes_from_outside(tensor, layout, frame):
+                held = self.control.brought(tensor, layout, frame)
             else:
                 move = self.moves[tensor, layout]
-                refs = self._refs(tensor, move.source)
+                refs = self.refs(tensor, move.source, frame)
                 shape = self.graph.tensors[tensor].shape or ()
-                held = self.boxer.box(refs, move.source, layout, shape, self._depth(tensor, move.source))
-            self._held[tensor, layout] = held
+                depth = self.depth(tensor, move.source)
+                held = frame.boxer.box(refs, move.source, layout, shape, depth)
+                frame.depth = max(frame.depth, depth + move.collectives)
+            frame.held[tensor, layout] = held
         return held
 
-    def _constant(self, value: np.ndarray, dtype: str, layout: Layout) -> list[Ref]:
+    def _constant(self, value: np.ndarray, dtype: str, layout: Layout, frame: Frame) -> list[Ref]:
         """A known value is cut while writing the graph."""
         refs = []
         for part, device in zip(self.parts, self.devices, strict=True):
@@ -188,5 +210,5 @@ class Emitter:
             places = zip(self.mesh.coordinate(part), layout, strict=True)
             if any(sbp.kind == "P" and place for place, sbp in places):
                 local = np.zeros_like(local)
-            refs.append(self.writer.const(local, dtype, device))
+            refs.append(frame.writer.const(local, dtype, device))
         return refs

@@ -31,6 +31,7 @@ def expand(graph: LogicalGraph, plan: Plan) -> tuple[LogicalGraph, Plan]:
         variables=graph.variables,
         constants=dict(graph.constants),
         scopes=graph.scopes,
+        regions=graph.regions,
     )
     writer = _Writer(result, plan.mesh)
     renamed: dict[int, int] = {}
@@ -101,7 +102,7 @@ class _Writer:
             results = tuple(range(made, len(graph.tensors)))
             values += results
             name, tensors = f"{op.name}/{type}", tuple(values[i] for i in inputs)
-            graph.ops.append(Op(name, type, tensors, results, controls, attrs, op.phase, op.scope))
+            graph.ops.append(Op(name, type, tensors, results, controls, attrs, op.phase, op.scope, region=op.region))
             for number, layouts in enumerate(held):
                 taken = self._cheapest(number, layouts, fragment if number in choice.expands else None, outputs)
                 self._taken[number].append(taken)

@@ -1,12 +1,14 @@
 """Operator signatures, one file per family of ops. Importing the package fills the registry."""
 
 from whaleish.rules import (  # noqa: F401
+    control,
     convolution,
     counting,
     elementwise,
     gather,
     images,
     joining,
+    lists,
     local,
     losses,
     matmul,

@@ -12,7 +12,7 @@ from whaleish.sbp import B, S, Sbp
 FLOATS = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4, "float64": 8}
 """Real floating dtypes and their width in bytes."""
 
-_NOT_NUMBERS = frozenset({"bool", "string", "resource", "variant"})
+_NOT_NUMBERS = frozenset({"bool", "string", "resource"})
 
 
 Lower = Callable[[Lowering], list[Ref]]
@@ -25,7 +25,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def numeric(spec: TensorSpec) -> bool:
-    """Whether the tensor holds numbers, so that it can be a sum or a maximum of parts."""
+    """Whether the tensor holds numbers, so that it can be a sum or a maximum of parts (a list: of its elements)."""
     return spec.dtype not in _NOT_NUMBERS
 
 

@@ -6,7 +6,8 @@ from whaleish.rules.forms import names
 
 WHOLE: dict[str, tuple[str, ...]] = {
     "their output is the logical shape, which is folded to a constant": names(
-        "Shape ShapeN Size Rank VariableShape BroadcastGradientArgs BroadcastArgs ConcatOffset InvertPermutation"
+        """Shape ShapeN Size Rank VariableShape BroadcastGradientArgs BroadcastArgs ConcatOffset InvertPermutation
+        TensorListElementShape"""
     ),
     "nothing tells one part what the others have drawn": names(
         """RandomUniform RandomUniformInt RandomStandardNormal TruncatedNormal RandomGamma RandomPoisson RandomPoissonV2
