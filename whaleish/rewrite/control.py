@@ -23,7 +23,6 @@ from whaleish.writer import FunctionWriter, Ref, output_ref
 if TYPE_CHECKING:
     from whaleish.rewrite.emit import Emitter
 
-
 Shape = tuple[int, ...] | None
 
 
@@ -95,7 +94,7 @@ class ControlWriter:
         self.emitter, self.graph, self.plan = emitter, emitter.graph, emitter.plan
         self._frames = {0: emitter.step}
         self._together: dict[int, tuple[int, ...]] = {}  # region -> the regions of its loop or condition
-        self._results: dict[tuple[int, ...], list[int]] = {}
+        self._results: dict[tuple[int, ...], list[int]] = {}  # regions -> the ops of a condition's results
         self._dtypes = {v.handle: v.dtype for v in self.graph.variables}
         self._names: dict[tuple[int, ...], str] = {}  # regions -> the node that runs them
         for index, op in enumerate(self.graph.ops):
@@ -103,7 +102,6 @@ class ControlWriter:
                 self._together.update(dict.fromkeys(op.attrs["regions"], op.attrs["regions"]))
             elif op.type == CONDITION_RESULT:
                 self._results.setdefault(op.attrs["regions"], []).append(index)
-
         self._homes = find_homes(self.graph, self.plan, emitter.moves)
 
     def comes_from_outside(self, tensor: int, layout: Layout, frame: Frame) -> bool:

@@ -15,6 +15,8 @@ def find_homes(
     graph: LogicalGraph, plan: Plan, moves: Mapping[tuple[int, Layout], Move]
 ) -> dict[tuple[int, Layout], int]:
     """(tensor, layout) -> the innermost region round all its readers, outside of loops that the tensor is not in."""
+    if len(graph.regions) == 1:
+        return {}
     readers: dict[tuple[int, Layout], set[int]] = {}
     for op, choice in zip(graph.ops, plan.choices, strict=True):
         for tensor, layout, region in zip(op.inputs, choice.inputs, _read_in(graph, op), strict=True):
