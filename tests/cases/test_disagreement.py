@@ -91,7 +91,7 @@ CASES = {
         "rank 0:",
         "rank 1:",
         "On this rank that is",
-        "at test_disagreement.py:",
+        "test_disagreement.py:",
     ],
     other_shape: ["the call of 'step'", "rank 0: argument 0: float32[6, 4]", "rank 1: argument 0: float32[8, 4]"],
     other_type: ["rank 0:", "float32[6, 4]", "rank 1:", "float64[6, 4]"],

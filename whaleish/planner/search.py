@@ -166,7 +166,7 @@ class Search:
         for state in beam:
             options = self._options(index, state)
             if options and not branches:  # what moves least, then what computes least
-                options = [min(options, key=lambda option: option[:2])]
+                options = [min(options, key=lambda option: (option[0] + self._reducing(index, option[2]), option[1]))]
             for number, (moving, computing, candidate) in enumerate(options):
                 held = state.held if number == len(options) - 1 else dict(state.held)
                 self._take(index, candidate, held)
@@ -220,6 +220,14 @@ class Search:
             if moving < _INFINITE:
                 found.append((moving, candidate.seconds * self.facts.repeats[index], candidate))
         return found
+
+    def _reducing(self, index: int, candidate: Candidate) -> float:
+        """Seconds that reducing the sums which a forward op makes will take, at the least, if it makes any."""
+        op, parts = self.graph.ops[index], self.view.axis.size
+        if op.phase != FORWARD or any(sbp.is_partial for sbp in candidate.inputs):
+            return 0.0
+        sums = sum(self.facts.nbytes[t] for t, s in zip(op.outputs, candidate.outputs, strict=True) if s.kind == "P")
+        return self.view.cluster.boxing_seconds((parts - 1) * sums, parts)
 
     def _with_units(self, index: int, state: _State) -> list[Candidate]:
         """The op's candidates, and those scaled to inputs that are split on multiples of larger units."""
