@@ -1,0 +1,86 @@
+"""What boxings really send: run on every rank of an emulated network, prints the bytes that this host sent for each."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import time
+
+import numpy as np
+import tensorflow as tf
+
+import whaleish as wh
+from whaleish import tf_private, world
+from whaleish.boxing.horovod import HorovodBoxer
+from whaleish.meeting import gather_rows
+from whaleish.mesh import Axis, Mesh
+from whaleish.process_sets import process_sets
+from whaleish.sbp import Layout, parse_layout
+from whaleish.writer import FunctionWriter
+
+SHAPE = (1024, 1024)
+CALLS = 16
+FLAT, SQUARE = Mesh((Axis("d", 4),)), Mesh((Axis("x", 2), Axis("y", 2)))
+MOVES = [
+    (FLAT, "S(0)", "S(1)"),
+    (FLAT, "S(0)", "B"),
+    (FLAT, "P", "B"),
+    (FLAT, "P", "S(0)"),
+    (SQUARE, "S(0),B", "B,B"),
+    (SQUARE, "S(0),P", "S(0),B"),
+    (SQUARE, "P,P", "B,B"),
+    (SQUARE, "P,S(0)", "S(1),S(0)"),
+    (SQUARE, "S(0),S(1)", "S(1),S(0)"),
+    (SQUARE, "S(0),S(0)", "B,S(0)"),
+]
+
+
+def sent() -> int:
+    return sum(int(path.read_text()) for path in pathlib.Path("/sys/class/net").glob("e*/statistics/tx_bytes"))
+
+
+def boxing(number: int, mesh: Mesh, source: Layout, target: Layout) -> str:
+    """Registers a function that boxes once; returns its name."""
+    here, writer, name = world.world(), FunctionWriter(), f"boxing_{number}"
+    part = mesh.devices.index(here.rank)
+    local = mesh.local_shape(SHAPE, source, part)
+    guard, given = writer.argument("guard", "int32", ()), writer.argument("part", "float32", local)
+    boxer = HorovodBoxer(writer, mesh, part, here.devices[0], name, guard, process_sets(mesh, here))
+    (made,) = boxer.box([given], source, target, SHAPE, 0)
+    result = writer.add("Identity", [made])[0]
+    writer.finish(name, [result], boxer.finish())
+    tf_private.register_function(writer.function_def)
+    return name
+
+
+def together(name: str) -> None:
+    """Waits for all ranks, and for what is under way."""
+    gather_rows(name, np.zeros(1, np.int32))
+    time.sleep(0.2)
+
+
+def main() -> None:
+    wh.init()
+    found = []
+    for number, (mesh, source, target) in enumerate(MOVES):
+        layouts = parse_layout(source), parse_layout(target)
+        name = boxing(number, mesh, *layouts)
+        part = tf.ones(mesh.local_shape(SHAPE, layouts[0], mesh.devices.index(wh.rank())))
+        arguments = [tf.constant(0, tf.int32), part]
+        tf_private.call_function(name, arguments, 1)  # connects
+        together(f"before_{number}")
+        # Horovod's ranks talk all the time, whether there is work or not.
+        start, before = time.monotonic(), sent()
+        time.sleep(0.5)
+        idle = (sent() - before) / (time.monotonic() - start)
+        together(f"begin_{number}")
+        start, before = time.monotonic(), sent()
+        for _ in range(CALLS):
+            tf_private.call_function(name, arguments, 1)
+        together(f"after_{number}")
+        found.append((sent() - before - idle * (time.monotonic() - start)) / CALLS)
+    print("SENT", json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

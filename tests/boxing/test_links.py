@@ -1,0 +1,31 @@
+"""The volumes that plans are made with are what crosses the links."""
+
+import json
+import sys
+
+import pytest
+
+from tests.boxing.links import MOVES, SHAPE
+from tests.cluster.harness import rank_environment
+from tools.netlab import Network, run_ranks
+from whaleish.boxing.route import route_volume
+from whaleish.sbp import parse_layout
+
+
+@pytest.mark.netlab
+@pytest.mark.usefixtures("network_tools")
+def test_bytes_on_the_links() -> None:
+    """4 MB between four hosts, over Gloo: what all of them sent together, within 2%."""
+    with Network(4, "none") as net:
+        result = run_ranks(net, [sys.executable, "-m", "tests.boxing.links"], env=rank_environment(), timeout=200)
+    assert result.status == 0, result.outputs
+    lines = [line for output in result.outputs for line in output.splitlines() if line.startswith("SENT ")]
+    by_rank = [json.loads(line.removeprefix("SENT ")) for line in lines]
+    assert len(by_rank) == 4
+    wrong = []
+    for (mesh, source, target), *counted in zip(MOVES, *by_rank, strict=True):
+        promised = route_volume(mesh, parse_layout(source), parse_layout(target), SHAPE, 4.0 * SHAPE[0] * SHAPE[1])
+        print(f"{mesh.text()} {source} -> {target}: {sum(counted) / promised:.4f} of {promised:.0f} bytes")
+        if sum(counted) != pytest.approx(promised, rel=0.02):
+            wrong.append(f"{mesh.text()} {source} -> {target}: sent {sum(counted):.0f}, promised {promised:.0f}")
+    assert not wrong, "\n".join(wrong)
