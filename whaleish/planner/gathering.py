@@ -59,7 +59,8 @@ def gather_inputs(
     readers, settled = graph.consumers(), list(taken)
     for index in range(len(graph.ops) - 1, -1, -1):
         op, candidate = graph.ops[index], taken[index]
-        if len(op.outputs) != 1 or index in raw or any(sbp.is_partial or sbp.is_local for sbp in candidate.inputs):
+        summands = any(sbp.is_partial or sbp.is_local for sbp in candidate.inputs)
+        if op.type == "Placeholder" or len(op.outputs) != 1 or index in raw or summands:
             continue
         (tensor,), (own,) = op.outputs, candidate.outputs
         needs = {
