@@ -13,9 +13,10 @@ import tensorflow as tf
 
 from tests.boxing.pinning import pinned_plan
 from tests.programs.program import Program, place
-from whaleish.capture import Capture, capture
+from whaleish.capture import Capture, capture, fingerprint
+from whaleish.cluster import Cluster
 from whaleish.mesh import Mesh
-from whaleish.planner import Plan
+from whaleish.planner import Plan, make_plan
 from whaleish.program import Program as Compiled
 from whaleish.rules import registry
 from whaleish.sbp import is_whole
@@ -62,12 +63,21 @@ def check_pinned(programs: Sequence[Program], mesh: Mesh, rng: random.Random, ta
     check(programs, lambda captured: pinned_plan(captured.graph, mesh, rng), tally)
 
 
-def check(programs: Sequence[Program], make_plan: Callable[[Capture], Plan], tally: Tally) -> None:
+def check_planned(programs: Sequence[Program], tally: Tally) -> None:
+    """The same under the planner's plan for the programs' scopes."""
+
+    def planned(captured: Capture) -> Plan:
+        return make_plan(captured.graph, Cluster(world().size), fingerprint=fingerprint(captured.graph)[:12])
+
+    check(programs, planned, tally)
+
+
+def check(programs: Sequence[Program], choose: Callable[[Capture], Plan], tally: Tally) -> None:
     """Runs programs as one step; first as TensorFlow traced it, on one device, then under a plan."""
     given = [tuple(tf.constant(value) for value in program.arguments.values()) for program in programs]
     step, variables = step_of(programs)
     captured = capture(step, given)
-    plan = make_plan(captured)
+    plan = choose(captured)
     tally.add(programs, captured, plan)
     flat = [argument for arguments in given for argument in arguments]
     with unoptimized():

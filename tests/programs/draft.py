@@ -34,14 +34,16 @@ class Draft:
 
     Attributes:
       values: name -> tensor or variable.
+      scope: of the statements to come.
     """
 
     def __init__(self, draw: Callable[[Any], Any], pick: Callable[[Sequence[Any]], Any]) -> None:
         self.draw, self.pick = draw, pick
+        self.scope = ""
         self.values: dict[str, Any] = {}
         self.arguments: dict[str, np.ndarray] = {}
         self.variables: dict[str, np.ndarray] = {}
-        self.body: list[str] = []
+        self.body: list[tuple[str, str]] = []
         self.updates: list[str] = []
 
     # What an operation takes. ------------------------------------------------------------------------------------------
@@ -136,7 +138,11 @@ class Draft:
     # What it makes. ----------------------------------------------------------------------------------------------------
 
     def eval(self, code: str) -> Any:
-        return eval(code, NAMES, self.values)
+        """Carries code out; what TensorFlow refuses is unsuited."""
+        try:
+            return eval(code, NAMES, self.values)
+        except (tf.errors.OpError, ValueError, TypeError) as error:
+            raise Unsuited(code) from error
 
     def add(self, code: str) -> str:
         """Appends `name = code`; numbers that grew are squashed in another statement. Returns the name of the result.
@@ -144,44 +150,32 @@ class Draft:
         Raises:
           Unsuited: TensorFlow refuses, or the result is too big or not finite.
         """
-        try:
-            value = self.eval(code)
-        except (tf.errors.OpError, ValueError, TypeError) as error:
-            raise Unsuited(code) from error
-        return self._keep(code, value)
+        value = self.eval(code)
+        self._check(value)
+        name = f"t{len(self.values)}"
+        self.body.append((self.scope, f"{name} = {code}"))
+        self.values[name] = value
+        largest = np.max(np.abs(value.numpy().astype(complex)), initial=0.0)
+        if value.dtype == tf.float64 and largest > LARGEST:
+            return self.add(f"tf.asinh({name})")
+        if value.dtype.is_integer and largest > 1000:
+            return self.add(f"tf.math.floormod({name}, tf.constant(11, {name}.dtype))")
+        return name
 
     def add_list(self, code: str) -> list[str]:
         """Appends `[name, name...] = code`."""
-        try:
-            values = list(self.eval(code))
-        except (tf.errors.OpError, ValueError, TypeError) as error:
-            raise Unsuited(code) from error
+        values = list(self.eval(code))
         self._check(*values)
         names = [f"t{len(self.values) + k}" for k in range(len(values))]
-        self.body.append(f"[{', '.join(names)}] = {code}")
+        self.body.append((self.scope, f"[{', '.join(names)}] = {code}"))
         for name, value in zip(names, values, strict=True):
             self.values[name] = value
         return names
 
-    def assign(self, code: str, after: bool) -> None:
-        """Appends a statement that assigns to a variable, under the tape or after it."""
-        try:
-            self.eval(code)
-        except (tf.errors.OpError, ValueError, TypeError) as error:
-            raise Unsuited(code) from error
-        (self.updates if after else self.body).append(code)
-
-    def _keep(self, code: str, value: Any) -> str:
-        self._check(value)
-        name = f"t{len(self.values)}"
-        self.body.append(f"{name} = {code}")
-        self.values[name] = value
-        large = value.dtype == tf.float64 and tf.size(value) and float(tf.reduce_max(tf.abs(value))) > LARGEST
-        if large:
-            return self.add(f"tf.asinh({name})")
-        if value.dtype.is_integer and tf.size(value) and int(tf.reduce_max(tf.abs(value))) > 1000:
-            return self.add(f"tf.math.floormod({name}, tf.constant(11, {name}.dtype))")
-        return name
+    def assign(self, code: str) -> None:
+        """Appends a statement that assigns to a variable."""
+        self.eval(code)
+        self.body.append((self.scope, code))
 
     def _check(self, *values: tf.Tensor) -> None:
         for value in values:
@@ -195,7 +189,7 @@ class Draft:
 
     def finish(self, results: Sequence[str]) -> Program:
         floats = tuple(name for name in results if self.values[name].dtype == tf.float64)
-        used = set(re.findall(r"\b[av]\d+\b", "\n".join(self.body + self.updates)))
+        used = set(re.findall(r"\b[av]\d+\b", "\n".join([*(code for _, code in self.body), *self.updates])))
         return Program(
             {name: value for name, value in self.arguments.items() if name in used},
             {name: value for name, value in self.variables.items() if name in used},

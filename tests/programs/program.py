@@ -13,12 +13,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+import whaleish as wh
 
 Step = Callable[[Sequence[Any], Sequence[tf.Variable]], dict[str, Any]]
 
@@ -39,7 +42,7 @@ def total(*tensors: tf.Tensor) -> tf.Tensor:
     return tf.add_n([tf.zeros([], tf.float64), *map(tf.reduce_sum, tensors)])
 
 
-NAMES = {"tf": tf, "np": np, "fresh": fresh, "whole_numbers": whole_numbers, "total": total}
+NAMES = {"tf": tf, "np": np, "wh": wh, "fresh": fresh, "whole_numbers": whole_numbers, "total": total}
 """What the code may use."""
 
 
@@ -49,14 +52,15 @@ class Program:
 
     Attributes:
       arguments, variables: name -> value.
-      body: one statement each, under the tape; updates: those after it, which assign.
+      body: (scope, statement), under the tape; the scope is code for a `with`, or "".
+      updates: statements after the tape, which assign.
       results: names of the tensors to return; differentiated: those of them, all float64, that make up the loss.
       shapes, dtypes: of each tensor and variable, by name.
     """
 
     arguments: dict[str, np.ndarray]
     variables: dict[str, np.ndarray]
-    body: tuple[str, ...]
+    body: tuple[tuple[str, str], ...]
     updates: tuple[str, ...]
     results: tuple[str, ...]
     differentiated: tuple[str, ...]
@@ -72,13 +76,19 @@ class Program:
             f"    [{', '.join(self.arguments)}], [{', '.join(self.variables)}] = arguments, variables",
             "    with tf.GradientTape() as tape:",
             f"        tape.watch([{', '.join(n for n in sources if n in self.arguments)}])",
-            *(f"        {line}" for line in self.body),
+            *self._scoped(),
             f"        loss = total({', '.join(map(self._weighed, self.differentiated))})",
             f"    gradients = tape.gradient(loss, [{', '.join(sources)}], unconnected_gradients='zero')",
             f"    [{', '.join(f'd_{name}' for name in sources)}] = map(tf.convert_to_tensor, gradients)",
             *(f"    {line}" for line in self.updates),
             f"    return dict({', '.join(f'{name}={name}' for name in returned)})",
         ]
+
+    def _scoped(self) -> Iterator[str]:
+        for scope, statements in itertools.groupby(self.body, lambda item: item[0]):
+            if scope:
+                yield f"        with {scope}:"
+            yield from (f"        {'    ' if scope else ''}{statement}" for _, statement in statements)
 
     def _weighed(self, name: str) -> str:
         """No two elements weigh the same, so that their gradients differ."""

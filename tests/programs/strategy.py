@@ -8,9 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.programs.draft import LARGEST, Draft, Unsuited, fresh_value
+from tests.programs.draft import Draft, Unsuited, fresh_value
 from tests.programs.operations import CATALOGUE
-from tests.programs.operations.state import variable
 from tests.programs.program import Program
 
 LENGTHS = [5, 5, 6, 6, 6, 7, 7, 8, 8, 9, 10, 12, 14, 20, 40]
@@ -20,8 +19,8 @@ DIMS = [1, 2, 3, 4, 5, 6, 7, 0]
 
 
 @st.composite
-def programs(draw: Callable[[Any], Any]) -> Program:
-    """A program of 5 to 40 statements on small tensors; one drawn with nothing shrinks to nothing."""
+def programs(draw: Callable[[Any], Any], scopes: Sequence[str] = ("",)) -> Program:
+    """A program of 5 to 40 statements on small tensors, in stretches under the scopes given."""
 
     def pick(options: Sequence[Any]) -> Any:
         if not options:
@@ -39,6 +38,8 @@ def programs(draw: Callable[[Any], Any]) -> Program:
         number = draw(st.integers(0, len(CATALOGUE)))
         if not number or len(draft.body) >= length:
             continue  # so that a statement can shrink to none
+        if len(scopes) > 1 and pick([False, False, True]):
+            draft.scope = pick(scopes)
         try:
             CATALOGUE[number - 1](draft)
         except Unsuited:
@@ -73,7 +74,7 @@ UPDATES = [
 def unread(draft: Draft) -> list[str]:
     """The tensors that no statement reads: the results."""
     words: dict[str, int] = {}
-    for line in draft.body:
+    for _, line in draft.body:
         for word in re.findall(r"\bt\d+\b", line):
             words[word] = words.get(word, 0) + 1
     return [name for name in draft.values if name[0] == "t" and words[name] == 1]

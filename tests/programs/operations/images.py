@@ -9,15 +9,10 @@ PADDINGS = ["SAME", "VALID"]
 
 
 def image(d: Draft) -> str:
-    """A value with four dims: as it is, or made from another."""
-    try:
-        return d.ranked(4, 4)
-    except Exception:
-        x = d.take()
-        shape = d.shape(x)
-        if len(shape) > 4:
-            raise
-        return d.add(f"tf.reshape({x}, {[*[1] * (4 - len(shape)), *shape]})")
+    """A value with four dims, or one with fewer made so."""
+    x = d.ranked(0, 4)
+    missing = 4 - len(d.shape(x))
+    return d.add(f"tf.reshape({x}, {[*[1] * missing, *d.shape(x)]})") if missing else x
 
 
 @operation
@@ -55,7 +50,8 @@ def conv2d_transpose(d: Draft) -> None:
 @operation
 def conv1d(d: Draft) -> None:
     x = d.ranked(3, 3)
-    kernel = d.weight(d.pick([1, 2, 3]), d.shape(x)[2], d.pick(range(1, 6)))
+    window = min(d.pick([1, 2, 3]), d.shape(x)[1])
+    kernel = d.weight(window, d.shape(x)[2], d.pick(range(1, 6)))
     d.add(f"tf.nn.conv1d({x}, {kernel}, 1, {d.pick(PADDINGS)!r})")
 
 

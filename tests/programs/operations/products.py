@@ -114,4 +114,5 @@ def diagonals(d: Draft) -> None:
 
 @operation
 def diagonal(d: Draft) -> None:
-    d.add(f"tf.linalg.diag({d.ranked(1, 3)}, k={d.pick([0, 1, -2])})")
+    x = d.take(lambda value: 1 <= value.shape.rank <= 3 and value.shape[-1])
+    d.add(f"tf.linalg.diag({x}, k={d.pick([0, 1, -2])})")

@@ -19,7 +19,7 @@ def assign(d: Draft) -> None:
     name = variable(d)
     value = d.weight(*d.shape(name))
     code = d.pick(listed("{0}.assign(0.9*{0}+0.1*tf.tanh({1})) {0}.assign_add(0.1*tf.sin({1})) {0}.assign_sub(0.1*{1})"))
-    d.assign(code.format(name, value), after=False)
+    d.assign(code.format(name, value))
 
 
 @operation
@@ -42,4 +42,4 @@ def scatter(d: Draft) -> None:
             "{0}.scatter_nd_update({3}, {2})",
         ]
     )
-    d.assign(code.format(name, chosen, update, [[row] for row in chosen]), after=False)
+    d.assign(code.format(name, chosen, update, [[row] for row in chosen]))
