@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from hypothesis import reject
 
 from tests.boxing.pinning import pinned_plan
 from tests.programs.program import Program, place
@@ -76,7 +77,11 @@ def check(programs: Sequence[Program], choose: Callable[[Capture], Plan], tally:
     """Runs programs as one step; first as TensorFlow traced it, on one device, then under a plan."""
     given = [tuple(tf.constant(value) for value in program.arguments.values()) for program in programs]
     step, variables = step_of(programs)
-    captured = capture(step, given)
+    try:
+        captured = capture(step, given)
+    except Exception:
+        refuse_what_cannot_be_traced(step, given)
+        raise
     plan = choose(captured)
     tally.add(programs, captured, plan)
     flat = [argument for arguments in given for argument in arguments]
@@ -96,6 +101,14 @@ def check(programs: Sequence[Program], choose: Callable[[Capture], Plan], tally:
             if differing:
                 text = "\n".join([f"program {number}, call {call + 1}:", *differing, ""])
                 raise AssertionError(f"{text}\n{listing([program], captured, plan, number)}")
+
+
+def refuse_what_cannot_be_traced(step: Any, given: Any) -> None:
+    """Rejects a step that TensorFlow carries out eagerly only: where it knows a shape by then, for instance."""
+    try:
+        step.get_concrete_function(given)
+    except Exception:
+        reject()
 
 
 def begin_anew(programs: Sequence[Program], variables: Sequence[dict[str, tf.Variable]]) -> None:
