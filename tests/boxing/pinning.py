@@ -70,9 +70,7 @@ def _draw_variables(graph: LogicalGraph, view: AxisView, rng: random.Random) -> 
     return stored
 
 
-def _needs(
-    inputs: tuple[int, ...], candidates: Sequence[Candidate], handle: int, stored: dict[int, Sbp]
-) -> list[Sbp]:
+def _needs(inputs: tuple[int, ...], candidates: Sequence[Candidate], handle: int, stored: dict[int, Sbp]) -> list[Sbp]:
     """The layouts in which an op may use a variable, where others have theirs."""
     fitting = [c for c in candidates if all(stored.get(t, s) == s for t, s in zip(inputs, c.inputs, strict=True))]
     needs = [s for c in fitting for t, s in zip(inputs, c.inputs, strict=True) if t == handle]

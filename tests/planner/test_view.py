@@ -76,8 +76,8 @@ def test_scaling_to_the_unit_of_an_input() -> None:
 
 
 def test_units_are_scaled_as_the_rule_gave_them() -> None:
-    """Flattening [12, 7] cuts the 84 elements of the result on multiples of 7. Over 3 parts that is S(0), as if the unit
-    were 1; of rows that come in units of 6, 2 units over 3 parts, the result has units of 42 all the same."""
+    """Flattening [12, 7] cuts the 84 elements of the result on multiples of 7. Over 3 parts that is S(0), as if the
+    unit were 1; of rows that come in units of 6, 2 units over 3 parts, the result has units of 42 all the same."""
     graph = Graph()
     x = graph.argument(12, 7)
     index = graph.op_of(graph.add("Reshape", [x], (84,)))

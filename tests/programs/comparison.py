@@ -39,10 +39,11 @@ class Tally:
     """What has been covered.
 
     Attributes:
-      programs: run; steps: that they came in.
+      checks: finished; programs: run; steps: that they came in.
       divided: op type -> how many ops of it, of those that have a rule, took other layouts than all B.
     """
 
+    checks: int = 0
     programs: int = 0
     steps: int = 0
     divided: Counter[str] = field(default_factory=Counter)

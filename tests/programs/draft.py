@@ -46,7 +46,7 @@ class Draft:
         self.body: list[tuple[str, str]] = []
         self.updates: list[str] = []
 
-    # What an operation takes. ------------------------------------------------------------------------------------------
+    # What an operation takes. ---------------------------------------------------------------------------------------
 
     def take(self, suits: Callable[[Any], bool] = lambda value: True, dtype: str = "float64") -> str:
         """The name of a value of a type."""
@@ -101,7 +101,7 @@ class Draft:
             made.append(rest.pop(self.pick(range(len(rest)))))
         return made
 
-    # Where it may take it. ---------------------------------------------------------------------------------------------
+    # Where it may take it. ------------------------------------------------------------------------------------------
 
     def array(self, name: str) -> np.ndarray:
         return np.asarray(self.eval(name))
@@ -123,7 +123,9 @@ class Draft:
         value = self.array(name)
         axes = range(value.ndim) if axes is None else axes
         rest = [k for k in range(value.ndim) if k not in axes]
-        rows = np.transpose(value, [*rest, *axes]).reshape([*(value.shape[k] for k in rest), -1]) if value.size else value
+        rows = (
+            np.transpose(value, [*rest, *axes]).reshape([*(value.shape[k] for k in rest), -1]) if value.size else value
+        )
         if np.any(np.diff(np.sort(rows, -1), axis=-1) < APART):
             raise Unsuited
         return name
@@ -135,7 +137,7 @@ class Draft:
             raise Unsuited
         return name
 
-    # What it makes. ----------------------------------------------------------------------------------------------------
+    # What it makes. -------------------------------------------------------------------------------------------------
 
     def eval(self, code: str) -> Any:
         """Carries code out; what TensorFlow refuses is unsuited."""
@@ -185,7 +187,7 @@ class Draft:
             if array.dtype.kind in "fc" and not np.all(np.abs(array) < 1e6):
                 raise Unsuited
 
-    # What it comes to. -------------------------------------------------------------------------------------------------
+    # What it comes to. ----------------------------------------------------------------------------------------------
 
     def finish(self, results: Sequence[str]) -> Program:
         floats = tuple(name for name in results if self.values[name].dtype == tf.float64)

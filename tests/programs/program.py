@@ -1,14 +1,14 @@
 """Programs: straight-line TensorFlow code as text, with the values that it begins with.
 
-    def program(arguments, variables):
-        (a0,), (v0,) = arguments, variables
-        with tf.GradientTape() as tape:
-            tape.watch([a0])
-            t0 = tf.matmul(a0, v0)
-            loss = total(fresh(0, 2, 3) * t0)
-        gradients = tape.gradient(loss, [a0, v0])
-        v0.assign_sub(0.1 * gradients[1])
-        return {"t0": t0, "loss": loss, "d_a0": gradients[0], "d_v0": gradients[1]}
+def program(arguments, variables):
+    (a0,), (v0,) = arguments, variables
+    with tf.GradientTape() as tape:
+        tape.watch([a0])
+        t0 = tf.matmul(a0, v0)
+        loss = total(fresh(0, 2, 3) * t0)
+    gradients = tape.gradient(loss, [a0, v0])
+    v0.assign_sub(0.1 * gradients[1])
+    return {"t0": t0, "loss": loss, "d_a0": gradients[0], "d_v0": gradients[1]}
 """
 
 from __future__ import annotations

@@ -27,9 +27,13 @@ ARITHMETIC = listed("""
     tf.math.xlogy({},tf.exp({})) tf.math.xlog1py({},tf.exp({})) tf.math.atan2({},1.5+tf.exp({})) {}/(0.5+tf.exp({}))
     tf.math.divide_no_nan({},0.5+tf.exp({})) tf.math.xdivy({},0.5+tf.exp({})) tf.pow(0.5+tf.exp({}),{})
     tf.stop_gradient(tf.math.nextafter({},{})) tf.raw_ops.Div(x={},y=0.5+tf.exp({}))
-    tf.stop_gradient(tf.math.igamma(0.5+tf.exp({}),tf.exp({}))) tf.stop_gradient(tf.math.igammac(0.5+tf.exp({}),tf.exp({})))
+    tf.stop_gradient(tf.math.igamma(0.5+tf.exp({}),tf.exp({})))
+    tf.stop_gradient(tf.math.igammac(0.5+tf.exp({}),tf.exp({})))
     tf.stop_gradient(tf.math.zeta(1.5+tf.exp({}),0.5+tf.exp({})))
     tf.stop_gradient(tf.math.polygamma(tf.ones_like({}),0.5+tf.exp({})))
+""")
+ROUNDED = listed("""
+    tf.math.floordiv({0},{1}) tf.math.floormod({0},{1}) tf.truncatemod(tf.stop_gradient({0}),tf.stop_gradient({1}))
 """)
 ORDERED = listed("tf.maximum tf.minimum")
 COMPARISONS = listed("tf.less tf.less_equal tf.greater tf.greater_equal tf.equal tf.not_equal")
@@ -95,7 +99,7 @@ def division(d: Draft) -> None:
     x = d.take()
     y = d.add(f"1.5 + tf.exp({partner(d, x)})")
     d.off_steps(f"{x} / {y}")
-    d.add(d.pick(listed("tf.math.floordiv({0},{1}) tf.math.floormod({0},{1}) tf.truncatemod(tf.stop_gradient({0}),tf.stop_gradient({1}))")).format(x, y))
+    d.add(d.pick(ROUNDED).format(x, y))
 
 
 @operation

@@ -36,7 +36,7 @@ def dense(d: Draft) -> None:
 @operation
 def batch_matmul(d: Draft) -> None:
     x = d.ranked(3, 4)
-    *batch, rows, columns = d.shape(x)
+    *batch, _, columns = d.shape(x)
     if d.pick([False, True]):
         batch[0] = 1
     if d.pick([False, True]):

@@ -18,7 +18,9 @@ def assign(d: Draft) -> None:
     """What is read later is the new value."""
     name = variable(d)
     value = d.weight(*d.shape(name))
-    code = d.pick(listed("{0}.assign(0.9*{0}+0.1*tf.tanh({1})) {0}.assign_add(0.1*tf.sin({1})) {0}.assign_sub(0.1*{1})"))
+    code = d.pick(
+        listed("{0}.assign(0.9*{0}+0.1*tf.tanh({1})) {0}.assign_add(0.1*tf.sin({1})) {0}.assign_sub(0.1*{1})")
+    )
     d.assign(code.format(name, value))
 
 
