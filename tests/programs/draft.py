@@ -30,15 +30,16 @@ class Unsuited(Exception):
 
 
 class Draft:
-    """Draws from hypothesis, through `draw`, what it is asked for.
+    """What has been drawn so far.
 
     Attributes:
+      pick: draws one of several options; raises Unsuited where there are none.
       values: name -> tensor or variable.
       scope: of the statements to come.
     """
 
-    def __init__(self, draw: Callable[[Any], Any], pick: Callable[[Sequence[Any]], Any]) -> None:
-        self.draw, self.pick = draw, pick
+    def __init__(self, pick: Callable[[Sequence[Any]], Any]) -> None:
+        self.pick = pick
         self.scope = ""
         self.values: dict[str, Any] = {}
         self.arguments: dict[str, np.ndarray] = {}
@@ -51,8 +52,6 @@ class Draft:
     def take(self, suits: Callable[[Any], bool] = lambda value: True, dtype: str = "float64") -> str:
         """The name of a value of a type."""
         found = [name for name, v in self.values.items() if v.dtype == dtype and suits(v)]
-        if not found:
-            raise Unsuited
         return self.pick([*found, *2 * found[-3:]])  # the last ones more often, so that programs are deep
 
     def ranked(self, least: int, most: int = 6, dtype: str = "float64") -> str:
@@ -83,19 +82,14 @@ class Draft:
 
     def axis(self, name: str) -> int:
         """A dim of a value."""
-        rank = len(self.shape(name))
-        if not rank:
-            raise Unsuited
-        return self.pick(range(rank))
+        return self.pick(range(len(self.shape(name))))
 
     def axes(self, name: str) -> list[int]:
         """Some dims of a value, at least one."""
-        rank = len(self.shape(name))
-        if not rank:
-            raise Unsuited
-        return sorted(set(self.pick(range(rank)) for _ in range(self.pick(range(1, 4)))))
+        return sorted({self.axis(name) for _ in range(self.pick(range(1, 4)))})
 
     def order(self, count: int) -> list[int]:
+        """The numbers below `count`, in some order."""
         rest, made = list(range(count)), []
         while rest:
             made.append(rest.pop(self.pick(range(len(rest)))))
@@ -121,11 +115,11 @@ class Draft:
     def distinct(self, name: str, axes: Sequence[int] | None = None) -> str:
         """The name, if the elements along some dims (all: None) differ clearly."""
         value = self.array(name)
+        if not value.size:
+            return name
         axes = range(value.ndim) if axes is None else axes
         rest = [k for k in range(value.ndim) if k not in axes]
-        rows = (
-            np.transpose(value, [*rest, *axes]).reshape([*(value.shape[k] for k in rest), -1]) if value.size else value
-        )
+        rows = np.transpose(value, [*rest, *axes]).reshape([*(value.shape[k] for k in rest), -1])
         if np.any(np.diff(np.sort(rows, -1), axis=-1) < APART):
             raise Unsuited
         return name

@@ -34,8 +34,8 @@ def fresh(seed: int, *shape: int) -> np.ndarray:
 
 
 def whole_numbers(seed: int, limit: int, *shape: int) -> np.ndarray:
-    """int32 below a limit."""
-    return (np.abs(fresh(seed, *shape)) * 7919).astype("int32") % limit
+    """int32 below a limit, which may be the length of a dim."""
+    return (np.abs(fresh(seed, *shape)) * 7919).astype("int32") % max(limit, 1)
 
 
 def total(*tensors: tf.Tensor) -> tf.Tensor:

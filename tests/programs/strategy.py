@@ -27,7 +27,7 @@ def programs(draw: Callable[[Any], Any], scopes: Sequence[str] = ("",)) -> Progr
             raise Unsuited
         return options[draw(st.integers(0, len(options) - 1))]
 
-    draft = Draft(draw, pick)
+    draft = Draft(pick)
     rank = pick([2, 2, 3, 1, 4])
     shape = [pick(DIMS[: 3 if rank == 4 else 7]) for _ in range(rank)]
     if pick(range(40)) == 39:

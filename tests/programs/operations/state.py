@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from tests.programs.draft import Draft, Unsuited
+from tests.programs.draft import Draft
 from tests.programs.operations.catalogue import listed, operation
 
 
 def variable(d: Draft, least: int = 0) -> str:
-    names = [name for name in d.variables if len(d.shape(name)) >= least]
-    if not names:
-        raise Unsuited
-    return d.pick(names)
+    return d.pick([name for name in d.variables if len(d.shape(name)) >= least])
 
 
 @operation
@@ -29,8 +26,6 @@ def scatter(d: Draft) -> None:
     """Some rows of a variable change."""
     name = variable(d, 1)
     rows = d.shape(name)[0]
-    if not rows:
-        raise Unsuited
     chosen = d.order(rows)[: d.pick(range(1, rows + 1))]
     update = f"0.5 * tf.tanh({d.weight(len(chosen), *d.shape(name)[1:])})"
     code = d.pick(
