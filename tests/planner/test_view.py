@@ -73,3 +73,17 @@ def test_scaling_to_the_unit_of_an_input() -> None:
     assert scaled.seconds >= rows.seconds
     assert view.scaled(index, rows, 0, 5) is None  # 12 elements are no whole units of 5
     assert view.scaled(index, scaled, 0, 4) is None  # nor are units of 3 divided into units of 4
+
+
+def test_units_are_scaled_as_the_rule_gave_them() -> None:
+    """Flattening [12, 7] cuts the 84 elements of the result on multiples of 7. Over 3 parts that is S(0), as if the
+    unit were 1; of rows that come in units of 6, 2 units over 3 parts, the result has units of 42 all the same."""
+    graph = Graph()
+    x = graph.argument(12, 7)
+    index = graph.op_of(graph.add("Reshape", [x], (84,)))
+    view = graph.view(3)
+    rows = next(c for c in view.candidates(index) if c.inputs[0] == S(0))
+    assert rows.outputs == (S(0),)
+    scaled = view.scaled(index, rows, 0, 6)
+    assert scaled is not None
+    assert (scaled.inputs, scaled.outputs) == ((S(0, 6),), (S(0, 42),))

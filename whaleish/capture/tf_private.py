@@ -67,7 +67,11 @@ def copy_variable_data(source: tf.Tensor, target: tf.Tensor) -> None:
 
 
 def variable_of_handle(handle: tf.Tensor, shape: tuple[int, ...], dtype: str) -> tf.Variable:
-    """A variable object for a handle whose own object is out of reach."""
+    """The variable that a handle belongs to, or, where its object is out of reach, one that stands for it."""
+    parent = getattr(handle, "_parent_trackable", None)
+    own = parent() if parent is not None else None
+    if own is not None:
+        return own
     return resource_variable_ops.BaseResourceVariable(
         trainable=False, shape=tf.TensorShape(shape), dtype=tf.as_dtype(dtype), handle=handle
     )

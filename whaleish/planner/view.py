@@ -21,6 +21,7 @@ class Candidate(NamedTuple):
 
     Attributes:
       seconds: time of the slowest part's computation; work: that of the whole op on one device.
+      units: those of the signature, inputs' and then outputs': the smallest ones are no longer in proportion.
     """
 
     inputs: tuple[Sbp, ...]
@@ -29,6 +30,7 @@ class Candidate(NamedTuple):
     inner_bytes: int
     seconds: float
     work: float = 0.0
+    units: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return str(Signature(self.inputs, self.outputs))
@@ -92,16 +94,21 @@ class AxisView:
             rule = registry.get(view.type)
             empty = rule is None or rule.split_empty
             fitted = (self._fit(view, s, self._work(index, view), empty, around) for s in registry.signatures(view))
-            found = self._by_key[key] = tuple(dict.fromkeys(c for c in fitted if c is not None))
+            distinct: dict[object, Candidate] = {}
+            for candidate in fitted:
+                if candidate is not None:
+                    distinct.setdefault((candidate.inputs, candidate.outputs, candidate.expands), candidate)
+            found = self._by_key[key] = tuple(distinct.values())
         return found
 
     def scaled(self, index: int, candidate: Candidate, position: int, unit: int) -> Candidate | None:
         """The candidate with all units multiplied so that input `position` is split on multiples of `unit`."""
-        own = candidate.inputs[position].unit
+        own = candidate.units[position]
         if unit % own:
             return None
         factor, view = unit // own, self.op(index)
-        entries = [S(e.dim, e.unit * factor) if e.is_split else e for e in (*candidate.inputs, *candidate.outputs)]
+        layouts = zip((*candidate.inputs, *candidate.outputs), candidate.units, strict=True)
+        entries = [S(sbp.dim, given * factor) if sbp.is_split else sbp for sbp, given in layouts]
         count = len(candidate.inputs)
         signature = Signature(tuple(entries[:count]), tuple(entries[count:]), candidate.expands, candidate.inner_bytes)
         return self._fit(view, signature, candidate.work, True, self._around(index))
@@ -148,5 +155,11 @@ class AxisView:
             entries.append(sbp)
         count = len(view.inputs)
         return Candidate(
-            tuple(entries[:count]), tuple(entries[count:]), signature.expands, signature.inner_bytes, work * share, work
+            tuple(entries[:count]),
+            tuple(entries[count:]),
+            signature.expands,
+            signature.inner_bytes,
+            work * share,
+            work,
+            tuple(sbp.unit for sbp in sbps),
         )

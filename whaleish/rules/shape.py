@@ -79,8 +79,9 @@ def _squeezed(op: OpView) -> list[int]:
 
 @when_divided
 def _squeeze_by_name(low: Lowering) -> list[Ref]:
-    """A dim that is 1 long only locally must stay."""
-    return low.same(squeeze_dims=_squeezed(low.op))
+    """A dim that is 1 long only locally must stay; to name no dim means all that are."""
+    gone = _squeezed(low.op)
+    return low.same(squeeze_dims=gone) if gone else [low.emit("Identity", [low.input(0)], T=low.op.inputs[0].dtype)]
 
 
 @registry.register("Squeeze", lower=_squeeze_by_name)

@@ -31,6 +31,7 @@ CASES: list[Case] = [
     moving("ExpandDims", ramp(5, 3), ints(1)),
     moving("ExpandDims", ramp(5, 3), np.array(-1, "int32")),
     moving("Squeeze", ramp(5, 1, 3, 1)),
+    moving("Squeeze", ramp(5, 3)),
     moving("Squeeze", ramp(1, 5, 1, 3), squeeze_dims=[-2]),
     moving("Squeeze", ramp(1, 2, 1), squeeze_dims=[]),
     moving("Transpose", ramp(2, 3, 5), ints(2, 0, 1)),
