@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from whaleish.arguments import take_call
@@ -26,23 +26,26 @@ def pinned(step: Any, arguments: list[Any], rng: random.Random, mesh: Mesh | Non
       mesh: of as many parts as there are devices; the default is one axis.
     """
     graph = step._capture(take_call(arguments, {}, "global", world())).graph
-    plan = pinned_plan(graph, mesh or Mesh((Axis("d", world().size),)), rng)
+    plan = pinned_plan(graph, mesh or Mesh((Axis("d", world().size),)), lambda index, options: rng.choice(options))
     moves = find_moves(graph, plan).values()
     return plan, {f"{a.kind}>{b.kind}" for move in moves for a, b in zip(move.source, move.target, strict=True)}
 
 
-def pinned_plan(graph: LogicalGraph, mesh: Mesh, rng: random.Random) -> Plan:
-    """A plan of a graph whose arguments arrive whole, with a random candidate for every op.
+Choose = Callable[[int, Sequence[Any]], Any]
+"""Given the number of an op and its options, one of these. The first divides the op least."""
 
-    First each variable gets a layout that all ops which use it can read; then the ops draw in turn. The first draw of
-    each is the all-B candidate, so a source of chance that shrinks leaves whole what need not be divided.
+
+def pinned_plan(graph: LogicalGraph, mesh: Mesh, choose: Choose) -> Plan:
+    """A plan of a graph whose arguments arrive whole, with a legal candidate of somebody's choice for every op.
+
+    First each variable gets a layout that all ops which use it can read; that is the choice of its placeholder.
     """
     outer: list[OuterAxis] = []
     layouts: list[dict[int, Sbp]] = []
     for axis in mesh.axes:
         view = AxisView(graph, axis, Cluster(mesh.size), outer)
-        stored = _draw_variables(graph, view, rng)
-        outer.append(OuterAxis(axis, _draw(graph, view, stored, rng)))
+        stored = _choose_variables(graph, view, choose)
+        outer.append(OuterAxis(axis, _choose(graph, view, stored, choose)))
         layouts.append(stored)
     arrivals, depth = ((B,),) * len(graph.inputs), len(mesh.axes)
     return Plan(
@@ -51,12 +54,12 @@ def pinned_plan(graph: LogicalGraph, mesh: Mesh, rng: random.Random) -> Plan:
         inputs=arrivals,
         outputs=((B,) * depth,) * len(graph.outputs),
         variables=tuple((v.name, tuple(stored[v.handle] for stored in layouts)) for v in graph.variables),
-        choices=tuple(map(choice_of, zip(*(drawn.taken for drawn in outer), strict=True))),
+        choices=tuple(map(choice_of, zip(*(planned.taken for planned in outer), strict=True))),
     )
 
 
-def _draw_variables(graph: LogicalGraph, view: AxisView, rng: random.Random) -> dict[int, Sbp]:
-    """Handle -> a layout in which every op can use the variable, together with those drawn before it."""
+def _choose_variables(graph: LogicalGraph, view: AxisView, choose: Choose) -> dict[int, Sbp]:
+    """Handle -> a layout in which every op can use the variable, together with those chosen before it."""
     stored: dict[int, Sbp] = {}
     for variable in graph.variables:
         common: list[Sbp] | None = None
@@ -66,7 +69,7 @@ def _draw_variables(graph: LogicalGraph, view: AxisView, rng: random.Random) -> 
                 common = [sbp for sbp in (offered if common is None else common) if sbp in offered]
         if common == []:  # variables that go together elsewhere than here
             return {v.handle: B for v in graph.variables}
-        stored[variable.handle] = rng.choice(common or [B])
+        stored[variable.handle] = choose(graph.tensors[variable.handle].producer, common or [B])
     return stored
 
 
@@ -77,8 +80,8 @@ def _needs(inputs: tuple[int, ...], candidates: Sequence[Candidate], handle: int
     return [sbp for sbp in needs if not sbp.is_partial]
 
 
-def _draw(graph: LogicalGraph, view: AxisView, stored: dict[int, Sbp], rng: random.Random) -> list[Candidate]:
-    """A random candidate for each op on one axis, also with its units multiplied to meet those of its inputs."""
+def _choose(graph: LogicalGraph, view: AxisView, stored: dict[int, Sbp], choose: Choose) -> list[Candidate]:
+    """A candidate for each op on one axis, also with its units multiplied to meet those of its inputs."""
     made: dict[int, Sbp] = {}
     taken: list[Candidate] = []
     for index, op in enumerate(graph.ops):
@@ -87,7 +90,7 @@ def _draw(graph: LogicalGraph, view: AxisView, stored: dict[int, Sbp], rng: rand
         else:
             options = [c for c in view.candidates(index) if _fits(op.inputs, c, stored, made)]
             options += [c for c in _with_units(view, index, options, made) if _fits(op.inputs, c, stored, made)]
-            choice = rng.choice(options)
+            choice = choose(index, options)
         made.update(zip(op.outputs, choice.outputs, strict=True))
         taken.append(choice)
     return taken

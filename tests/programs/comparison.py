@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ import tensorflow as tf
 from hypothesis import reject
 
 from tests.boxing.pinning import pinned_plan
+from tests.programs.chance import Chance, chooser
 from tests.programs.program import Program, place
 from whaleish.capture import Capture, capture, fingerprint
 from whaleish.cluster import Cluster
@@ -60,9 +60,13 @@ class Tally:
         return f"{self.programs} programs in {self.steps} steps; {len(self.divided)} op types divided: {types}"
 
 
-def check_pinned(programs: Sequence[Program], mesh: Mesh, rng: random.Random, tally: Tally) -> None:
+def check_pinned(drawn: Sequence[tuple[Program, Chance]], mesh: Mesh, tally: Tally) -> None:
     """Runs programs as one step under a plan drawn by chance, and holds them to what one device makes of them."""
-    check(programs, lambda captured: pinned_plan(captured.graph, mesh, rng), tally)
+
+    def pinned(captured: Capture) -> Plan:
+        return pinned_plan(captured.graph, mesh, chooser(captured.graph, drawn))
+
+    check([program for program, _ in drawn], pinned, tally)
 
 
 def check_planned(programs: Sequence[Program], tally: Tally) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.programs.chance import Chance
 from tests.programs.draft import Draft, Unsuited, fresh_value
 from tests.programs.operations import CATALOGUE
 from tests.programs.program import Program
@@ -46,6 +47,10 @@ def programs(draw: Callable[[Any], Any], scopes: Sequence[str] = ("",)) -> Progr
             continue
     update(draft)
     return draft.finish(unread(draft))
+
+
+chances = st.builds(Chance, st.integers(0, 2**16), st.sampled_from([0, 5, 10, 20, 40, 60, 80, 100, 100, 100]))
+"""How a program is divided."""
 
 
 def update(draft: Draft) -> None:

@@ -6,9 +6,9 @@ became which are divided, with their layouts.
 
 from __future__ import annotations
 
-import random
 import zlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, reject, seed, settings
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.products import all_cases
 from tests.programs.comparison import Tally, check_pinned, check_planned
 from tests.programs.program import Program
-from tests.programs.strategy import programs
+from tests.programs.strategy import chances, programs
 from whaleish.mesh import Axis, Mesh
 from whaleish.planner import PlanError
 
@@ -43,8 +43,8 @@ TOGETHER = 4
 """Programs in one step, at most: compiling them together costs less, and they must not disturb one another."""
 
 
-def run(name: str, count: int, check: Callable[[list[Program], random.Random], None], scopes: list[str]) -> None:
-    """Checks steps of drawn programs, the same ones in every run."""
+def run(name: str, count: int, kind: st.SearchStrategy[Any], check: Callable[[list[Any]], None]) -> None:
+    """Checks steps of several programs, or what `kind` draws in their place, the same ones in every run."""
 
     @seed(zlib.crc32(name.encode()))
     @settings(
@@ -56,9 +56,9 @@ def run(name: str, count: int, check: Callable[[list[Program], random.Random], N
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.lists(programs(scopes), min_size=1, max_size=TOGETHER), st.randoms(use_true_random=False))
-    def steps(drawn: list[Program], chance: random.Random) -> None:
-        check(drawn, chance)
+    @given(st.lists(kind, min_size=1, max_size=TOGETHER))
+    def steps(drawn: list[Any]) -> None:
+        check(drawn)
 
     steps()
 
@@ -78,18 +78,18 @@ def tally() -> Iterator[Tally]:
 @pytest.mark.parametrize(("world_of", "mesh"), [(mesh.size, mesh) for mesh in MESHES], indirect=["world_of"])
 def test_random_layouts(world_of: int, mesh: Mesh, tally: Tally) -> None:
     count = 48 if len(mesh.axes) == 1 else 23
-    run(mesh.text(), count, lambda drawn, chance: check_pinned(drawn, mesh, chance, tally), [""])
+    run(mesh.text(), count, st.tuples(programs(), chances), lambda drawn: check_pinned(drawn, mesh, tally))
     tally.checks += 1
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("world_of", "name"), [(SCOPES[name][0], name) for name in SCOPES], indirect=["world_of"])
 def test_random_scopes(world_of: int, name: str, tally: Tally) -> None:
-    def check(drawn: list[Program], chance: random.Random) -> None:
+    def check(drawn: list[Program]) -> None:
         try:
             check_planned(drawn, tally)
         except PlanError:  # a weight that is too small to be sharded
             reject()
 
-    run(name, 14, check, SCOPES[name][1])
+    run(name, 14, programs(SCOPES[name][1]), check)
     tally.checks += 1
