@@ -132,6 +132,7 @@ def _float64():
     keras.config.set_dtype_policy(before[1])
 
 
+@pytest.mark.timeout(1500)
 @pytest.mark.usefixtures("_float64")
 @pytest.mark.parametrize(("model", "mesh"), either(SMALL, CASES))
 def test_one_step(model: str, mesh: str) -> None:
