@@ -26,7 +26,7 @@ def _along(mesh: Mesh, axis: int, size: int) -> list[int]:
 
 
 def _set_of(ranks: tuple[int, ...], size: int) -> int:
-    if len(ranks) == size:
+    if len(ranks) in (1, size):  # one alone sends nothing
         return EVERYBODY
     if ranks not in _made:
         import horovod.tensorflow as hvd

@@ -85,6 +85,8 @@ class Boxer(ABC):
 
     def _hop(self, refs: list[Ref], source: Layout, hop: Hop, shape: tuple[int, ...], depth: int) -> list[Ref]:
         axis = hop.axis
+        if axis is not None and self.mesh.axes[axis].size == 1:
+            return refs  # the only part holds everything, whatever that is called
         if axis is None or (source[axis].is_split and hop.target[axis].is_split):
             return self.exchange(refs, Exchange(self.mesh, source, self.mesh, hop.target, shape, axis))
         made = list(refs)
@@ -113,7 +115,7 @@ class Boxer(ABC):
 
     def _along(self, group: Group, refs: list[Ref], a: Sbp, b: Sbp, depth: int) -> list[Ref]:
         """One axis: the members' tensors, from what they hold as `a` to what they hold as `b`."""
-        if b.is_local or group.axis.size == 1:
+        if b.is_local:
             return refs
         if a.is_local:
             mean = [self._scaled(ref, 1 / group.axis.size, group, k) for k, ref in enumerate(refs)]
