@@ -63,6 +63,15 @@ def test_on_real_ranks(ranks, model: str, scopes: str, batch: int) -> None:
         check(outcome, model, scopes, batch)
 
 
+@pytest.mark.ranks
+def test_an_axis_of_one_part(ranks) -> None:
+    for outcome in ranks.run(_on_rank, "mlp", "replica(1) x split", 12, timeout=100):
+        assert outcome.losses <= 1e-9
+        assert outcome.weights <= 1e-9
+        assert max(outcome.work.values()) <= 0.55
+        assert outcome.stored
+
+
 def _on_rank(model: str, scopes: str, batch: int) -> Outcome:
     import whaleish
     from tests.transparency.compare import compare

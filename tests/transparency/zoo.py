@@ -122,6 +122,7 @@ SCOPES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "replica x split, then split": (data_and_model, wh.split),
     "replica, then replica x split": (lambda: wh.replica(2), lambda: nested(wh.replica(2), wh.split())),
     "split x replica": (lambda: nested(wh.split(2), wh.replica()), lambda: nested(wh.split(2), wh.replica())),
+    "replica(1) x split": (lambda: nested(wh.replica(1), wh.split()), lambda: nested(wh.replica(1), wh.split())),
     "split x split": (lambda: nested(wh.split(2), wh.split(2)), lambda: nested(wh.split(2), wh.split(2))),
 }
 
