@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from whaleish.boxing.route import Exchange, Hop, find_route
+from whaleish.boxing.transfer import Transfer
 from whaleish.mesh import Axis, Mesh
-from whaleish.sbp import Layout, P, Sbp
+from whaleish.sbp import Layout, P, Sbp, format_layout
 from whaleish.writer import FunctionWriter, Ref
 
 
@@ -160,7 +161,7 @@ class Boxer(ABC):
         size = self.writer.const([length for _, length in pieces], "int32", device)
         return self.writer.add("Slice", [ref, begin, size], device=device)[0]
 
-    def assemble(self, exchange: Exchange, receiver: int, blocks: Mapping[int, Ref], device: str) -> Ref:
+    def assemble(self, exchange: Exchange | Transfer, receiver: int, blocks: Mapping[int, Ref], device: str) -> Ref:
         """What a part holds after an exchange, from the blocks that its senders sent."""
         mesh, source = exchange.mesh, exchange.source
         full = [k for k in sorted(blocks) if all(length for _, length in exchange.block(k, receiver))]
@@ -178,6 +179,19 @@ class Boxer(ABC):
             return self.join(pieces, source[axis].dim, device)
 
         return under(0, full)
+
+    def land(self, transfer: Transfer, receiver: int, blocks: Mapping[int, Ref], device: str) -> Ref:
+        """What a part holds when a tensor has arrived, from the blocks that its senders sent; summands are added up."""
+        kinds = {sbp.kind for sbp in transfer.source if sbp.is_partial or sbp.is_local}
+        if kinds - {"P"}:
+            raise ValueError(
+                f"a tensor in {format_layout(transfer.source)} is made whole before it goes to other devices"
+            )
+        summands = [
+            self.assemble(transfer, receiver, {sender: blocks[sender] for sender in senders}, device)
+            for senders in transfer.senders(receiver)
+        ]
+        return summands[0] if len(summands) == 1 else self.writer.add("AddN", summands, device=device)[0]
 
     def join(self, refs: Sequence[Ref], dim: int, device: str) -> Ref:
         """The tensors one after another along a dim."""

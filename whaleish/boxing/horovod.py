@@ -17,6 +17,7 @@ from typing import Any
 
 from whaleish.boxing.boxer import Boxer, Group
 from whaleish.boxing.route import Exchange
+from whaleish.boxing.transfer import Transfer
 from whaleish.graph import layout_bytes
 from whaleish.mesh import Mesh
 from whaleish.sbp import Sbp
@@ -70,6 +71,8 @@ class HorovodBoxer(Boxer):
         self.prefix, self.sets = prefix, tuple(sets)
         self._guard: Callable[[], Ref] = lambda: guard
         self._numbers = itertools.count()
+        self.rank = mesh.devices[part]
+        self._others: list[HorovodBoxer] = []  # on other meshes, in the same function
         self.ran: list[str] = []
         self._sums: dict[tuple[str, int, int, int], _Sums] = {}
         self._count = 0
@@ -119,11 +122,49 @@ class HorovodBoxer(Boxer):
         number = EVERYBODY if exchange.axis is None else self.sets[exchange.axis]
         return [self._unpack(self._all_to_all(buffer, counts, number), exchange)]
 
+    def transfer(
+        self, ref: Ref | None, dtype: str, transfer: Transfer, number: int, sets: Sequence[int] = (EVERYBODY,)
+    ) -> Ref | None:
+        """A tensor on the devices of another mesh. All processes of both meshes call this.
+
+        Args:
+          ref: this process's part on `transfer.mesh`; None if it has none.
+          number: of the process set of `transfer.devices`.
+          sets: of this process along the axes of `transfer.after`.
+
+        Returns:
+          This process's part on `transfer.after`; None if it has none.
+        """
+        before, after, device = transfer.mesh.devices, transfer.after.devices, self.devices[0]
+        pairs, blocks, counts = set(transfer.pairs()), [], []
+        for rank in transfer.devices:
+            pair = (after.index(rank), before.index(self.rank)) if rank in after and self.rank in before else None
+            pieces = transfer.block(pair[1], pair[0]) if pair in pairs and pair is not None else []
+            blocks += [self._flat(self.slice(ref, pieces, device))] if ref is not None and pieces else []
+            counts.append(prod(length for _, length in pieces) if pieces else 0)
+        buffer = self.join(blocks, 0, device) if blocks else self.writer.const([], dtype, device)
+        received = self._all_to_all(buffer, counts, number)
+        prefix = self._name("transfer")  # counted on all ranks alike
+        if self.rank not in after:
+            return None
+        receiver, offset = after.index(self.rank), 0
+        arrived: dict[int, Ref] = {}
+        for sender in sorted((k for r, k in pairs if r == receiver), key=lambda k: before[k]):
+            lengths = [length for _, length in transfer.block(sender, receiver)]
+            piece = self.slice(received, [(offset, prod(lengths))], device)
+            arrived[sender] = self._add("Reshape", [piece, self.writer.const(lengths, "int32", device)])
+            offset += prod(lengths)
+        landed = self.land(transfer, receiver, arrived, device)
+        there = HorovodBoxer(self.writer, transfer.after, receiver, device, prefix, "", sets)
+        there._guard, there._numbers, there.gate = self._guard, self._numbers, self.gate
+        self._others.append(there)
+        return there.box([landed], transfer.landing, transfer.target, transfer.shape, 0)[0]
+
     def finish(self) -> list[str]:
         for (_, reduction, _, number), sums in sorted(self._sums.items()):
             self._write("HorovodGroupedAllreduce", sums.inputs, sums.name, number, reduce_op=reduction)
         self._sums = {}
-        return self.ran
+        return [*self.ran, *(name for other in self._others for name in other.finish())]
 
     def all_max(self, ref: Ref, shape: tuple[int, ...], name: str) -> Ref:
         """The elementwise maximum over ranks, under a name of the caller's."""

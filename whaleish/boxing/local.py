@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from whaleish.boxing.boxer import Boxer, Group
 from whaleish.boxing.route import Exchange
+from whaleish.boxing.transfer import Transfer
 from whaleish.sbp import Sbp
 from whaleish.writer import FunctionWriter, Ref
 
@@ -46,6 +47,24 @@ class LocalBoxer(Boxer):
                 seen[key] = self.assemble(exchange, part, blocks, device)
             made.append(seen[key])
         return made
+
+    def transfer(self, refs: list[Ref], transfer: Transfer, names: Sequence[str]) -> list[Ref]:
+        """A tensor on other devices of this process: its parts there, from those of `transfer.mesh`.
+
+        Args:
+          names: TensorFlow's names of all devices, by number.
+        """
+        mesh, after = transfer.mesh, transfer.after
+        landed = []
+        for receiver, number in enumerate(after.devices):
+            blocks = {
+                sender: self.slice(refs[sender], transfer.block(sender, receiver), names[mesh.devices[sender]])
+                for senders in transfer.senders(receiver)
+                for sender in senders
+            }
+            landed.append(self.land(transfer, receiver, blocks, names[number]))
+        there = LocalBoxer(self.writer, after, range(after.size), [names[number] for number in after.devices])
+        return there.box(landed, transfer.landing, transfer.target, transfer.shape, 0)
 
     def _reduce(self, refs: list[Ref], source: Sbp, device: str) -> Ref:
         if source.kind == "P" and self.writer.dtypes[refs[0]] != "bool":

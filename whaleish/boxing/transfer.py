@@ -1,0 +1,98 @@
+"""Transfers: a tensor that lies on some devices goes to others, in a layout of its own there.
+
+It is one exchange, in which each receiver fetches its piece from the devices that have it, and adds up summands; and
+then what remains on the receivers' mesh. With p1 producers and p2 consumers of T bytes that sends what table 2 of the
+OneFlow paper (Yuan et al., 2021) lists for disjoint devices: T to a split, p2 T to copies, p1 T from summands, and
+(p1 + p2 - 1) T from summands to copies.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from math import prod
+
+from whaleish.boxing.route import overlap, route_volume
+from whaleish.mesh import Mesh
+from whaleish.sbp import B, Layout, S
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A tensor's way from one mesh to another; devices may be in both.
+
+    Attributes:
+      mesh, source: where and how it lies. after, target: where and how it is wanted.
+      shape: of the logical tensor.
+    """
+
+    mesh: Mesh
+    source: Layout
+    after: Mesh
+    target: Layout
+    shape: tuple[int, ...]
+
+    @property
+    def landing(self) -> Layout:
+        """The layout in which it arrives; what is left the receivers do among themselves.
+
+        What is to be summands arrives in pieces; so does what is made of summands and is to be whole.
+        """
+        whole = S(0) if self.shape else B
+        summed = any(sbp.is_partial for sbp in self.source)
+        return tuple(whole if sbp.is_partial or (summed and sbp.is_broadcast) else sbp for sbp in self.target)
+
+    def senders(self, receiver: int) -> list[list[int]]:
+        """For each summand the parts of `mesh` that together hold it once, for a part of `after`.
+
+        Of copies one is asked, another by each receiver.
+        """
+        axes = list(zip(self.mesh.axes, self.source, strict=True))
+        summands = itertools.product(*(range(axis.size) if sbp.is_partial else (0,) for axis, sbp in axes))
+        found = []
+        for place in summands:
+            choices = [
+                range(axis.size) if sbp.is_split else (receiver % axis.size,) if sbp.is_broadcast else (position,)
+                for (axis, sbp), position in zip(axes, place, strict=True)
+            ]
+            found.append([self._number(coordinate) for coordinate in itertools.product(*choices)])
+        return found
+
+    def block(self, sender: int, receiver: int) -> list[tuple[int, int]]:
+        """(start within what the sender holds, length) along each dim of what goes to a receiver."""
+        wanted = self.after.pieces(self.shape, self.landing, receiver)
+        return overlap(wanted, self.mesh.pieces(self.shape, self.source, sender))
+
+    def wanted(self, receiver: int) -> tuple[int, ...]:
+        """The shape of what arrives at a part of `after`."""
+        return self.after.local_shape(self.shape, self.landing, receiver)
+
+    def volume(self, nbytes: float) -> float:
+        """Bytes that all devices send together, of a logical tensor of `nbytes`."""
+        total = prod(self.shape)
+        sent = 0
+        for receiver, sender in self.pairs():
+            if self.after.devices[receiver] != self.mesh.devices[sender]:
+                sent += prod(length for _, length in self.block(sender, receiver))
+        arrived = sent / total * nbytes if total else 0.0
+        return arrived + route_volume(self.after, self.landing, self.target, self.shape, nbytes)
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """(part of `after`, part of `mesh`) between which something goes."""
+        return [
+            (receiver, sender)
+            for receiver in range(self.after.size)
+            for senders in self.senders(receiver)
+            for sender in senders
+        ]
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """All devices that take part, in ascending order."""
+        return tuple(sorted({*self.mesh.devices, *self.after.devices}))
+
+    def _number(self, coordinate: tuple[int, ...]) -> int:
+        number = 0
+        for axis, position in zip(self.mesh.axes, coordinate, strict=True):
+            number = number * axis.size + position
+        return number
