@@ -77,7 +77,7 @@ def tally() -> Iterator[Tally]:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("world_of", "mesh"), [(mesh.size, mesh) for mesh in MESHES], indirect=["world_of"])
 def test_random_layouts(world_of: int, mesh: Mesh, tally: Tally) -> None:
-    count = 48 if len(mesh.axes) == 1 else 23
+    count = 39 if len(mesh.axes) == 1 else 19
     run(mesh.text(), count, st.tuples(programs(), chances), lambda drawn: check_pinned(drawn, mesh, tally))
     tally.checks += 1
 
@@ -91,5 +91,5 @@ def test_random_scopes(world_of: int, name: str, tally: Tally) -> None:
         except PlanError:  # a weight that is too small to be sharded
             reject()
 
-    run(name, 14, programs(SCOPES[name][1]), check)
+    run(name, 12, programs(SCOPES[name][1]), check)
     tally.checks += 1
