@@ -206,7 +206,7 @@ def _compare(case: Case, what: str, got: np.ndarray, wanted: np.ndarray) -> None
         np.testing.assert_array_equal(got, wanted, what)
     else:
         # The coarsest dtype that takes part sets the rounding: summands of an input were rounded too.
-        dtypes = {_dtype(wanted)} | {_dtype(v if isinstance(v, np.ndarray) else v.value) for v in case.inputs}
+        dtypes = {_dtype(wanted)} | {_dtype(getattr(v, "value", v)) for v in case.inputs}
         tolerance = case.tolerance or max(TOLERANCE.get(dtype, 0.0) for dtype in dtypes)
         kind = np.complex128 if wanted.dtype.kind == "c" else np.float64
         np.testing.assert_allclose(got.astype(kind), wanted.astype(kind), tolerance, tolerance, err_msg=what)

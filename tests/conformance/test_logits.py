@@ -67,7 +67,7 @@ def test_the_rewriter_keeps_logits_split(case: Case) -> None:
     graph.outputs = graph.add(op.type, graph.inputs, outputs, name="op", attrs=op.attrs).outputs
     for signature in expanding(case):
         ins, outs = layouts([signature])
-        choices = [*(Choice((), (layout,)) for layout in ins), Choice(tuple(ins), tuple(outs), True)]
+        choices = [*(Choice((), (layout,)) for layout in ins), Choice(tuple(ins), tuple(outs), (0,))]
         plan = Plan(Mesh((Axis("d", 2),)), "", tuple(ins), tuple(outs), (), tuple(choices))
         written, after = expand(graph, plan)
         for step, choice in zip(written.ops, after.choices, strict=True):

@@ -49,7 +49,7 @@ WHOLE: dict[str, tuple[str, ...]] = {
         """HashTableV2 MutableHashTableV2 MutableDenseHashTableV2 AnonymousHashTable AnonymousMutableHashTable
         LookupTableFindV2 LookupTableInsertV2 LookupTableImportV2 LookupTableExportV2 LookupTableRemoveV2
         LookupTableSizeV2 InitializeTableV2 InitializeTableFromTextFileV2 IteratorGetNext IteratorGetNextSync
-        IteratorGetNextAsOptional OptionalHasValue OptionalGetValue"""
+        IteratorGetNextAsOptional OptionalHasValue"""
     ),
     "where an element lies depends on how many there are": names("LinSpace DataFormatVecPermute"),
 }
