@@ -30,6 +30,9 @@ def _set_of(ranks: tuple[int, ...], size: int) -> int:
         return EVERYBODY
     if ranks not in _made:
         import horovod.tensorflow as hvd
+        from horovod.common import process_sets as known
 
-        _made[ranks] = hvd.add_process_set(list(ranks)).process_set_id
+        # The program may have made the same set, and Horovod makes no set twice; what there is only this tells.
+        there = {tuple(members): number for number, members in known._basics._get_process_set_ids_and_ranks().items()}
+        _made[ranks] = there[ranks] if ranks in there else hvd.add_process_set(list(ranks)).process_set_id
     return _made[ranks]

@@ -4,6 +4,7 @@ import pytest
 
 from tests.boxing.crossing import DTYPES, Crossing, cross_ranks
 from tests.products import either, pairwise
+from whaleish import world
 from whaleish.mesh import Axis, Mesh
 
 pytestmark = pytest.mark.ranks
@@ -41,3 +42,21 @@ def test_four_ranks(ranks, dtype: str, devices: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(("shape", "every"), either([((5, 3), 5)], [((8, 4), 1), ((5, 3), 1)]))
 def test_pairs_of_layouts_of_two_axes(ranks, shape: tuple[int, int], every: int) -> None:
     check(ranks, Mesh((Axis("x", 2), Axis("y", 2))), "float32", [shape], every)
+
+
+def sets_twice() -> list[int]:
+    """The sets of 2 x 2 ranks, also where Horovod has them from somebody else."""
+    from whaleish import process_sets
+
+    mesh = Mesh((Axis("x", 2), Axis("y", 2)))
+    found = process_sets.process_sets(mesh, world.world())
+    process_sets._made.clear()  # as if the program had made them
+    assert process_sets.process_sets(mesh, world.world()) == found
+    return list(found)
+
+
+@pytest.mark.parametrize("ranks", [4], indirect=True)
+def test_process_sets_that_exist_are_used(ranks) -> None:
+    by_rank = ranks.run(sets_twice, timeout=60)
+    assert by_rank[0][1] == by_rank[1][1] != by_rank[2][1] == by_rank[3][1]
+    assert by_rank[0][0] == by_rank[2][0] != by_rank[1][0] == by_rank[3][0]
