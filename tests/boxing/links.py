@@ -18,8 +18,8 @@ from whaleish.process_sets import process_sets
 from whaleish.sbp import Layout, parse_layout
 from whaleish.writer import FunctionWriter
 
-SHAPE = (1024, 1024)
-CALLS = 16
+SHAPE = (2048, 2048)
+CALLS = 8
 FLAT, SQUARE = Mesh((Axis("d", 4),)), Mesh((Axis("x", 2), Axis("y", 2)))
 MOVES = [
     (FLAT, "S(0)", "S(1)"),

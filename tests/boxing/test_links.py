@@ -15,7 +15,7 @@ from whaleish.sbp import parse_layout
 @pytest.mark.netlab
 @pytest.mark.usefixtures("network_tools")
 def test_bytes_on_the_links() -> None:
-    """4 MB between four hosts, over Gloo: what all of them sent together, within 2%."""
+    """16 MB between four hosts, over Gloo: what all of them sent together, within 2%."""
     with Network(4, "none") as net:
         result = run_ranks(net, [sys.executable, "-m", "tests.boxing.links"], env=rank_environment(), timeout=200)
     assert result.status == 0, result.outputs
