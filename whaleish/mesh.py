@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from whaleish.sbp import Layout, S, Sbp
@@ -41,6 +41,10 @@ class Axis:
         Whole units are dealt out by largest remainder, ties to the earlier part.
         """
         return _cuts(length, unit, self.size, self.shares)
+
+    def lengths(self, before: Iterable[int], unit: int = 1) -> set[int]:
+        """How long the parts are into which a dim of any of these lengths is cut."""
+        return {b - a for length in before for a, b in itertools.pairwise(self.cuts(length, unit))}
 
     def normal(self, sbp: Sbp, *lengths: int) -> Sbp:
         """The same split with the smallest unit that has the same cuts, so that equal layouts compare equal.
@@ -110,16 +114,28 @@ class Mesh:
             place.append(position)
         return tuple(reversed(place))
 
+    def number(self, coordinate: Iterable[int]) -> int:
+        """The part that stands there: the inverse of `coordinate`."""
+        number = 0
+        for axis, position in zip(self.axes, coordinate, strict=True):
+            number = number * axis.size + position
+        return number
+
+    @property
+    def flat(self) -> Mesh:
+        """The same devices along a single axis, with equal shares."""
+        return Mesh((Axis("d", self.size),), self.devices)
+
     def group(self, axis: int, part: int) -> tuple[int, ...]:
         """The parts that differ from `part` only in where they stand on an axis, in its order."""
         return _groups(self, axis)[part]
 
     def first_alike(self, part: int, *layouts: Layout) -> int:
         """The first part that holds what `part` holds in all of these layouts: it stands at 0 where all are B."""
-        first = 0
-        for axis, (size, position) in enumerate(zip((a.size for a in self.axes), self.coordinate(part), strict=True)):
-            first = first * size + (0 if all(layout[axis].is_broadcast for layout in layouts) else position)
-        return first
+        return self.number(
+            0 if all(layout[axis].is_broadcast for layout in layouts) else position
+            for axis, position in enumerate(self.coordinate(part))
+        )
 
     def pieces(self, shape: Sequence[int], layout: Layout, part: int) -> tuple[tuple[int, int], ...]:
         """(start, length) along each dim of the piece of a logical tensor that a part holds.
@@ -145,8 +161,7 @@ class Mesh:
         for axis, sbp in zip(self.axes, layout, strict=True):
             if sbp.is_split:
                 before = lengths[sbp.dim]
-                pieces = (itertools.pairwise(axis.cuts(length, sbp.unit)) for length in before)
-                lengths[sbp.dim] = {b - a for cuts in pieces for a, b in cuts}
+                lengths[sbp.dim] = axis.lengths(before, sbp.unit)
                 sbp = axis.normal(sbp, *sorted(before))
             entries.append(sbp)
         return tuple(entries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -55,14 +56,12 @@ def apply_rules(graph: LogicalGraph, rules: Sequence[NameRule]) -> None:
     Raises:
       ValueError: a pattern is found in no name; with some of the names that there are.
     """
-    first = 1 + max((scope.number for path in graph.scopes for scope in path), default=-1)
+    numbers = itertools.count(1 + max((scope.number for path in graph.scopes for scope in path), default=-1))
     paths: dict[ScopePath, int] = {path: number for number, path in enumerate(graph.scopes)}
     taken: set[object] = set()
-    for number, rule in enumerate(rules):
+    for rule in rules:
         matched = False
-        inner = tuple(
-            Scope(scope.kind, first + 16 * number + depth, scope.options) for depth, scope in enumerate(rule.scopes)
-        )
+        inner = tuple(Scope(scope.kind, next(numbers), scope.options) for scope in rule.scopes)
         for op in graph.ops if inner else []:
             if op.phase != FORWARD or op.name in taken or not rule.pattern.search(op.name):
                 continue

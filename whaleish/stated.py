@@ -9,7 +9,7 @@ import tensorflow as tf
 from whaleish.capture import tf_private
 from whaleish.capture.convert import PINNED
 from whaleish.sbp import Layout, format_layout, parse_layout
-from whaleish.state import LaidOutVariable, pin
+from whaleish.state import LaidOutVariable, not_laid_out, pin
 
 
 def layout(value: Any, text: str) -> Any:
@@ -55,12 +55,9 @@ def layout(value: Any, text: str) -> Any:
 
 
 def _pin_variable(variable: tf.Variable, wanted: Layout) -> None:
-    name = f"variable {variable.name} of shape {variable.shape}"
     if not isinstance(variable, LaidOutVariable):
-        raise ValueError(
-            f"{name} cannot be laid out: it was made before wh.init(), after keras.utils.clear_session(), in another "
-            "thread, or inside a tf.function. Call wh.init() first, then make the model"
-        )
+        raise not_laid_out(variable, wanted)
+    name = f"variable {variable.name} of shape {variable.shape}"
     if any(sbp.is_partial or sbp.is_local for sbp in wanted):
         raise ValueError(f"{name} cannot be stored as {format_layout(wanted)}: give S(dim) or B for each axis")
     _check_dims(wanted, variable.shape.rank, name)

@@ -70,11 +70,13 @@ class Function:
         call = take_call(args, kwargs, self._inputs, here)
         program = self._program(call)
         try:
-            with explained(here, self.__name__, call.text):
-                return program(call.values, call.batch)
+            return self._run(program, call)
         except AssignedDifferError:  # found before the step began
             self._equalise(program.capture)
-        with explained(here, self.__name__, call.text):
+        return self._run(program, call)
+
+    def _run(self, program: Program, call: Call) -> Any:
+        with explained(program.world, self.__name__, call.text):
             return program(call.values, call.batch)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Function:

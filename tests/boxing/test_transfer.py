@@ -52,6 +52,10 @@ def transfers(mesh: Mesh, after: Mesh) -> list[tuple[Transfer, np.ndarray, list[
         layouts = ((source,) * len(mesh.axes), (target,) * len(after.axes))
         transfer = Transfer(mesh, layouts[0], after, layouts[1], shape)
         found.append((transfer, value, cut(value, layouts[0], mesh.axes, rng)))
+    for source, target in itertools.product((B, P), repeat=2):  # a number has no dim to split
+        layouts = ((source,) * len(mesh.axes), (target,) * len(after.axes))
+        value = np.array(3.0)
+        found.append((Transfer(mesh, layouts[0], after, layouts[1], ()), value, cut(value, layouts[0], mesh.axes, rng)))
     return found
 
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import whaleish as wh
 from tests.products import all_cases, either
+from tests.transparency.precision import computing_in
 
 pytestmark = pytest.mark.ranks
 layers = keras.layers
@@ -63,9 +64,7 @@ def train(build, optimizer: str, steps: int) -> tuple[list[str], float, float]:
     """Hashes of all variables after each step; against one device, the largest difference of losses, and the share of
     the variables' elements that differ.
     """
-    before = keras.backend.floatx()
-    keras.backend.set_floatx("float64")  # Adam's first step is a sign: rounding would show
-    try:
+    with computing_in("float64"):  # Adam's first step is a sign: rounding would show
         plain, plain_step = trainer(build, optimizer, wh.auto)
         spread, step = trainer(build, optimizer, wh.replica)
         alone, compiled = tf.function(plain_step), wh.function(step)
@@ -79,8 +78,6 @@ def train(build, optimizer: str, steps: int) -> tuple[list[str], float, float]:
         pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(plain, spread, strict=True)]
         differing = sum(int((np.abs(a - b) > 1e-9).sum()) for a, b in pairs)
         return hashes, losses, differing / sum(a.size for a, _ in pairs)
-    finally:
-        keras.backend.set_floatx(before)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 import whaleish as wh
 from tests.transparency import work, zoo
+from tests.transparency.precision import computing_in
 from whaleish.graph import layout_bytes
 from whaleish.state import storage
 
@@ -24,8 +24,8 @@ class Outcome:
     Attributes:
       losses, weights: largest differences from one device, relative to the largest value.
       work: per device, its share of the operations in products, of what one device does alone.
-      stored: for each sharded variable, the largest share of it that a device stores, in multiples of what an even
-        division of its units would give: 2 heads, 1 and 1 are even for 4 heads on 3 devices.
+      stored: for each sharded variable, the largest share of it that a device stores.
+      even: the same as an even division of its units would have it: 2 heads, 1 and 1 for 4 heads on 3 devices.
       shapes: of all tensors of the running function.
     """
 
@@ -33,19 +33,14 @@ class Outcome:
     weights: float
     work: dict[str, float]
     stored: dict[str, float]
+    even: dict[str, float]
     shapes: set[tuple[int | None, ...]]
 
 
 def compare(model: str, scopes: str, optimizer: str, clip: bool, batch: int, dtype: str = "float64") -> Outcome:
     """Trains two equal nets, one on one device, and compares losses and all variables after `STEPS` steps."""
-    before, policy = keras.backend.floatx(), keras.config.dtype_policy()
-    keras.backend.set_floatx(dtype)
-    keras.config.set_dtype_policy(dtype)  # Keras takes it from floatx at its first use only
-    try:
+    with computing_in(dtype):
         return _compare(model, scopes, optimizer, clip, batch, dtype)
-    finally:
-        keras.backend.set_floatx(before)
-        keras.config.set_dtype_policy(policy)
 
 
 def _compare(model: str, scopes: str, optimizer: str, clip: bool, batch: int, dtype: str) -> Outcome:
@@ -66,6 +61,7 @@ def _compare(model: str, scopes: str, optimizer: str, clip: bool, batch: int, dt
         weights=max(map(difference, alone.all_variables, spread.all_variables)),
         work={device: done / single for device, done in work.product_flops(graph).items()},
         stored=_stored(program),
+        even={v.name: _even_share(tuple(v.shape), storage(v)) for v in _sharded(program)},
         shapes=work.shapes(graph),
     )
 
@@ -78,15 +74,17 @@ def difference(a: Any, b: Any) -> float:
     return float(np.max(np.abs(a - b)) / max(1.0, float(np.max(np.abs(a)))))
 
 
+def _sharded(program: Any) -> list[Any]:
+    return [variable for variable in program.capture.variables if not storage(variable).whole]
+
+
 def _stored(program: Any) -> dict[str, float]:
     """Measured on the storage itself, not on the layout."""
     found = {}
-    for variable in program.capture.variables:
-        stored = storage(variable)
-        if not stored.whole:
-            whole = layout_bytes(tuple(variable.shape), variable.dtype.name)
-            sizes = [resource.read().numpy().nbytes for resource in variable.parts.resources]
-            found[variable.name] = max(sizes) / whole / _even_share(tuple(variable.shape), stored)
+    for variable in _sharded(program):
+        whole = layout_bytes(tuple(variable.shape), variable.dtype.name)
+        sizes = [resource.read().numpy().nbytes for resource in variable.parts.resources]
+        found[variable.name] = max(sizes) / whole
     return found
 
 

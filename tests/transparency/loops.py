@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import whaleish as wh
 from tests.transparency.compare import difference
+from tests.transparency.precision import computing_in
 
 STEPS = 5
 TIME, FEATURES, UNITS = 4, 16, 32
@@ -217,16 +218,10 @@ class Outcome:
 def compare(name: str, scope: str, batch: int, dtype: str = "") -> Outcome:
     """Runs two equal steps, one on one device, and compares results and variables; in float64 if nothing is said."""
     dtype = dtype or dtype_of(name)
-    before, policy = keras.backend.floatx(), keras.config.dtype_policy()
-    keras.backend.set_floatx(dtype)
-    keras.config.set_dtype_policy(dtype)
-    try:
+    with computing_in(dtype):
         plain_step, alone = CASES[name](wh.replica)
         step, spread = CASES[name](SCOPES[scope])
         return _compare(tf.function(plain_step), wh.function(step), alone, spread, batch, dtype)
-    finally:
-        keras.backend.set_floatx(before)
-        keras.config.set_dtype_policy(policy)
 
 
 def _compare(plain: Any, compiled: Any, alone: list[Any], spread: list[Any], batch: int, dtype: str) -> Outcome:

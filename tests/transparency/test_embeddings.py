@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import whaleish as wh
 from tests.products import either, pairwise
+from tests.transparency.precision import computing_in
 from whaleish.planner.moves import find_moves
 from whaleish.rewrite.expand import expand
 from whaleish.state import storage
@@ -22,18 +23,6 @@ OPTIMIZERS = {
 }
 SCOPES = {"replica": wh.replica, "split": wh.split}
 CASES = pairwise(optimizer=list(OPTIMIZERS), scope=list(SCOPES), stated=["", "S(0)", "S(1)"], batch=[24, 10])
-
-
-def train(optimizer: str, scope: str, stated: str, batch: int) -> tuple[float, float, float, str]:
-    """Differences of losses and tables from one device, the bytes sent in a step, and the table's layout."""
-    before = keras.backend.floatx(), keras.config.dtype_policy()
-    keras.backend.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
-    try:
-        return _train(optimizer, scope, stated, batch)
-    finally:
-        keras.backend.set_floatx(before[0])
-        keras.config.set_dtype_policy(before[1])
 
 
 def make(optimizer: str, around, stated: str):
@@ -56,21 +45,23 @@ def make(optimizer: str, around, stated: str):
     return table, step
 
 
-def _train(optimizer: str, scope: str, stated: str, batch: int) -> tuple[float, float, float, str]:
-    plain, step = make(optimizer, wh.auto, "")
-    alone = tf.function(step)
-    table, step = make(optimizer, SCOPES[scope], stated)
-    compiled = wh.function(step)
-    rng, losses = np.random.default_rng(0), 0.0
-    for _ in range(4):
-        # Frequent ids are in every part's rows, and several times.
-        given = tf.constant(rng.zipf(1.3, batch) % ROWS), tf.constant(rng.normal(size=(batch, 3)))
-        expected, got = float(alone(*given)), float(compiled(*given))
-        losses = max(losses, abs(expected - got) / expected)
-    program = compiled.program_for(*given)
-    moves = find_moves(*expand(program.capture.graph, program.plan)).values()
-    difference = float(np.abs(wh.gather(table.embeddings) - plain.embeddings.numpy()).max())
-    return losses, difference, sum(move.nbytes for move in moves), str(storage(table.embeddings.value).layout)
+def train(optimizer: str, scope: str, stated: str, batch: int) -> tuple[float, float, float, str]:
+    """Differences of losses and tables from one device, the bytes sent in a step, and the table's layout."""
+    with computing_in("float64"):
+        plain, step = make(optimizer, wh.auto, "")
+        alone = tf.function(step)
+        table, step = make(optimizer, SCOPES[scope], stated)
+        compiled = wh.function(step)
+        rng, losses = np.random.default_rng(0), 0.0
+        for _ in range(4):
+            # Frequent ids are in every part's rows, and several times.
+            given = tf.constant(rng.zipf(1.3, batch) % ROWS), tf.constant(rng.normal(size=(batch, 3)))
+            expected, got = float(alone(*given)), float(compiled(*given))
+            losses = max(losses, abs(expected - got) / expected)
+        program = compiled.program_for(*given)
+        moves = find_moves(*expand(program.capture.graph, program.plan)).values()
+        difference = float(np.abs(wh.gather(table.embeddings) - plain.embeddings.numpy()).max())
+        return losses, difference, sum(move.nbytes for move in moves), str(storage(table.embeddings.value).layout)
 
 
 def check(found: tuple[float, float, float, str], stated: str) -> None:

@@ -27,7 +27,10 @@ def check(outcome: Outcome, model: str, scopes: str, batch: int) -> None:
         assert share <= even + 0.05, f"{device} did {share:.1%} of the work"
     assert outcome.stored, "no variable is sharded"
     for name, share in outcome.stored.items():
-        assert share <= 1.0, f"{name}: one device stores {share:.1%} of an even part"
+        assert share <= outcome.even[name], f"{name}: one device stores {share:.1%}"
+        assert share <= (0.25 if scopes == "split x split" else 0.5) + 0.09, f"{name}: one device stores {share:.1%}"
+    if scopes == "replica x split, then split":
+        assert min(outcome.stored.values()) <= 0.25, "the head is sharded over one axis only"
     if model == "classifier":
         assert not {(batch, 1000), (batch // 2, 1000)} & outcome.shapes, "the logits are whole on a device"
 

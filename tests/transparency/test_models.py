@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import whaleish as wh
 from tests.products import either
+from tests.transparency.precision import computing_in
 from tests.transparency.zoo import nested
 from whaleish.report.explain import without_rule
 from whaleish.rewrite.expand import expand
@@ -122,30 +123,15 @@ def make(build: Callable[[], keras.Model], around):
     return model, step
 
 
-@pytest.fixture
-def _float64():
-    before = keras.backend.floatx(), keras.config.dtype_policy()
-    keras.backend.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
-    yield
-    keras.backend.set_floatx(before[0])
-    keras.config.set_dtype_policy(before[1])
-
-
 @pytest.mark.timeout(1500)
-@pytest.mark.usefixtures("_float64")
-@pytest.mark.parametrize(("model", "mesh"), either(SMALL, CASES))
-def test_one_step(model: str, mesh: str) -> None:
-    from whaleish import world
-
-    size, around = MESHES[mesh]
-    world._reset()
-    wh.init(devices=size)
-    try:
-        check(MODELS[model], around, size)
-    finally:
-        world._reset()
-        wh.init(virtual_devices=4)
+@pytest.mark.parametrize(
+    ("model", "mesh", "world_of"),
+    [(model, mesh, MESHES[mesh][0]) for model, mesh in either(SMALL, CASES)],
+    indirect=["world_of"],
+)
+@computing_in("float64")
+def test_one_step(model: str, mesh: str, world_of: int) -> None:
+    check(MODELS[model], MESHES[mesh][1], world_of)
 
 
 def check(build: Callable[[], keras.Model], around, size: int) -> None:

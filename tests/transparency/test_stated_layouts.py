@@ -13,6 +13,7 @@ import whaleish as wh
 from tests.transparency import work, zoo
 from whaleish.planner import PlanError
 from whaleish.state import storage
+from whaleish.state.tf_private import ResourceVariable
 
 layers = keras.layers
 X = np.random.default_rng(3).normal(size=(12, 16)).astype("float32")
@@ -211,5 +212,10 @@ def test_what_is_no_layout_of_a_value(world_of) -> None:
         wh.layout(w, "S(2)")
     with pytest.raises(ValueError, match="cannot be stored as P"):
         wh.layout(w, "P")
+    early = ResourceVariable(tf.ones([4]))  # as TensorFlow makes it before wh.init()
+    with pytest.raises(
+        ValueError, match=r"cannot be laid out as S\(0\): it was made before wh.init\(\).*Call wh.init\(\) first"
+    ):
+        wh.layout(early, "S(0)")
     with pytest.raises(RuntimeError, match="outside a step"):
         wh.layout(tf.ones([4]), "S(0)")

@@ -22,7 +22,7 @@ def check(outcome: Outcome, size: int, model: str, scopes: str, batch: int, tole
     if size > 1 and scopes != "replica":
         assert outcome.stored, "no variable is sharded"
         for name, share in outcome.stored.items():
-            assert share <= 1.0, f"{name}: one device stores {share:.1%} of an even part"
+            assert share <= outcome.even[name], f"{name}: one device stores {share:.1%}"
         if model == "classifier":
             assert (batch, 1000) not in outcome.shapes, "the logits are whole on a device"
 

@@ -39,11 +39,7 @@ class Group:
 
     def pieces(self, sbp: Sbp, position: int) -> tuple[tuple[int, int], ...]:
         """(start, length) along each dim of what the member at a position holds."""
-        ranges = [(0, length) for length in self.shape]
-        if sbp.is_split:
-            cuts = self.axis.cuts(self.shape[sbp.dim], sbp.unit)
-            ranges[sbp.dim] = (cuts[position], cuts[position + 1] - cuts[position])
-        return tuple(ranges)
+        return Mesh((self.axis,)).pieces(self.shape, (sbp,), position)
 
     def local_shape(self, sbp: Sbp, position: int) -> tuple[int, ...]:
         return tuple(length for _, length in self.pieces(sbp, position))
@@ -81,8 +77,7 @@ class Boxer(ABC):
 
     def arrange(self, refs: list[Ref], flat: Sbp, target: Layout, shape: tuple[int, ...]) -> list[Ref]:
         """A tensor that is split evenly over all parts, as over a single axis, in a layout of the mesh."""
-        single = Mesh((Axis("d", self.mesh.size),), self.mesh.devices)
-        return self.exchange(refs, Exchange(single, (flat,), self.mesh, target, shape))
+        return self.exchange(refs, Exchange(self.mesh.flat, (flat,), self.mesh, target, shape))
 
     def _hop(self, refs: list[Ref], source: Layout, hop: Hop, shape: tuple[int, ...], depth: int) -> list[Ref]:
         axis = hop.axis
@@ -161,7 +156,7 @@ class Boxer(ABC):
         size = self.writer.const([length for _, length in pieces], "int32", device)
         return self.writer.add("Slice", [ref, begin, size], device=device)[0]
 
-    def assemble(self, exchange: Exchange | Transfer, receiver: int, blocks: Mapping[int, Ref], device: str) -> Ref:
+    def assemble(self, exchange: Exchange, receiver: int, blocks: Mapping[int, Ref], device: str) -> Ref:
         """What a part holds after an exchange, from the blocks that its senders sent."""
         mesh, source = exchange.mesh, exchange.source
         full = [k for k in sorted(blocks) if all(length for _, length in exchange.block(k, receiver))]
@@ -188,7 +183,7 @@ class Boxer(ABC):
                 f"a tensor in {format_layout(transfer.source)} is made whole before it goes to other devices"
             )
         summands = [
-            self.assemble(transfer, receiver, {sender: blocks[sender] for sender in senders}, device)
+            self.assemble(transfer.arrival, receiver, {sender: blocks[sender] for sender in senders}, device)
             for senders in transfer.senders(receiver)
         ]
         return summands[0] if len(summands) == 1 else self.writer.add("AddN", summands, device=device)[0]

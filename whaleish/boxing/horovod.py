@@ -16,7 +16,7 @@ from math import prod
 from typing import Any
 
 from whaleish.boxing.boxer import Boxer, Group
-from whaleish.boxing.route import Exchange
+from whaleish.boxing.route import Exchange, Pieces
 from whaleish.boxing.transfer import Transfer
 from whaleish.graph import layout_bytes
 from whaleish.mesh import Mesh
@@ -100,11 +100,9 @@ class HorovodBoxer(Boxer):
         if source.kind != "P" or dtype in _NOT_SENT:
             whole = self.whole(group, refs, source, depth)[0]
             return [self.slice(whole, group.pieces(target, position), device)]
-        positions = [group.members.index(member) for member in self._by_rank(group.members)]
-        blocks = [self._flat(self.slice(refs[0], group.pieces(target, k), device)) for k in positions]
-        counts = [prod(group.local_shape(target, k)) for k in positions]
-        received = self._all_to_all(self.join(blocks, 0, device), counts, self.sets[group.number])
-        shape = [len(positions), *group.local_shape(target, position)]
+        pieces = [group.pieces(target, group.members.index(member)) for member in self._by_rank(group.members)]
+        received = self._all_to_all(refs[0], dtype, pieces, self.sets[group.number])
+        shape = [len(pieces), *group.local_shape(target, position)]
         summands = self._add("Reshape", [received, self.writer.const(shape, "int32", device)])
         first = self.writer.const([0], "int32", device)
         if dtype in _NARROW:
@@ -113,14 +111,11 @@ class HorovodBoxer(Boxer):
         return [self._add("Sum", [summands, first], keep_dims=False)]
 
     def exchange(self, refs: list[Ref], exchange: Exchange) -> list[Ref]:
-        part, device = self.parts[0], self.devices[0]
+        part = self.parts[0]
         members = self._by_rank(exchange.members(part))
-        sent = [exchange.block(part, k) if part in exchange.senders(k) else [] for k in members]
-        counts = [prod(length for _, length in pieces) if pieces else 0 for pieces in sent]
-        blocks = [self._flat(self.slice(refs[0], pieces, device)) for pieces in sent if pieces]
-        buffer = self.join(blocks, 0, device) if blocks else self.writer.const([], self.writer.dtypes[refs[0]], device)
+        sent = [exchange.block(part, k) if part in exchange.senders(k) else None for k in members]
         number = EVERYBODY if exchange.axis is None else self.sets[exchange.axis]
-        return [self._unpack(self._all_to_all(buffer, counts, number), exchange)]
+        return [self._unpack(self._all_to_all(refs[0], self.writer.dtypes[refs[0]], sent, number), exchange)]
 
     def transfer(
         self, ref: Ref | None, dtype: str, transfer: Transfer, number: int, sets: Sequence[int] = (EVERYBODY,)
@@ -136,25 +131,18 @@ class HorovodBoxer(Boxer):
           This process's part on `transfer.after`; None if it has none.
         """
         before, after, device = transfer.mesh.devices, transfer.after.devices, self.devices[0]
-        pairs, blocks, counts = set(transfer.pairs()), [], []
+        pairs, arrival = set(transfer.pairs()), transfer.arrival
+        sent: list[Pieces | None] = []
         for rank in transfer.devices:
             pair = (after.index(rank), before.index(self.rank)) if rank in after and self.rank in before else None
-            pieces = transfer.block(pair[1], pair[0]) if pair in pairs and pair is not None else []
-            blocks += [self._flat(self.slice(ref, pieces, device))] if ref is not None and pieces else []
-            counts.append(prod(length for _, length in pieces) if pieces else 0)
-        buffer = self.join(blocks, 0, device) if blocks else self.writer.const([], dtype, device)
-        received = self._all_to_all(buffer, counts, number)
+            sent.append(arrival.block(pair[1], pair[0]) if pair is not None and pair in pairs else None)
+        received = self._all_to_all(ref, dtype, sent, number)
         prefix = self._name("transfer")  # counted on all ranks alike
         if self.rank not in after:
             return None
-        receiver, offset = after.index(self.rank), 0
-        arrived: dict[int, Ref] = {}
-        for sender in sorted((k for r, k in pairs if r == receiver), key=lambda k: before[k]):
-            lengths = [length for _, length in transfer.block(sender, receiver)]
-            piece = self.slice(received, [(offset, prod(lengths))], device)
-            arrived[sender] = self._add("Reshape", [piece, self.writer.const(lengths, "int32", device)])
-            offset += prod(lengths)
-        landed = self.land(transfer, receiver, arrived, device)
+        receiver = after.index(self.rank)
+        senders = sorted((k for r, k in pairs if r == receiver), key=lambda k: before[k])
+        landed = self.land(transfer, receiver, self._blocks(received, arrival, receiver, senders), device)
         there = HorovodBoxer(self.writer, transfer.after, receiver, device, prefix, "", sets)
         there._guard, there._numbers, there.gate = self._guard, self._numbers, self.gate
         self._others.append(there)
@@ -224,14 +212,20 @@ class HorovodBoxer(Boxer):
 
     def _unpack(self, buffer: Ref, exchange: Exchange) -> Ref:
         """One tensor from its senders' blocks, which lie in a flat buffer in the order of their ranks."""
-        part, device, offset = self.parts[0], self.devices[0], 0
+        part = self.parts[0]
+        blocks = self._blocks(buffer, exchange, part, self._by_rank(exchange.senders(part)))
+        return self.assemble(exchange, part, blocks, self.devices[0])
+
+    def _blocks(self, buffer: Ref, exchange: Exchange, receiver: int, senders: Sequence[int]) -> dict[int, Ref]:
+        """What each sender sent, out of a flat buffer in which it lies one after another."""
+        device, offset = self.devices[0], 0
         blocks: dict[int, Ref] = {}
-        for sender in self._by_rank(exchange.senders(part)):
-            lengths = [length for _, length in exchange.block(sender, part)]
+        for sender in senders:
+            lengths = [length for _, length in exchange.block(sender, receiver)]
             piece = self.slice(buffer, [(offset, prod(lengths))], device)
             blocks[sender] = self._add("Reshape", [piece, self.writer.const(lengths, "int32", device)])
             offset += prod(lengths)
-        return self.assemble(exchange, part, blocks, device)
+        return blocks
 
     def _moved(self, ref: Ref, shape: Sequence[int], move: Callable[[Ref], Ref]) -> Ref:
         """Moves a tensor in the bits of a type that Horovod takes."""
@@ -248,9 +242,20 @@ class HorovodBoxer(Boxer):
         bits = self._add("Bitcast", [ref], type=_MOVED_AS[dtype])
         return self._add("Bitcast", [move(self._guarded(bits, shape))], type=dtype)
 
-    def _all_to_all(self, buffer: Ref, counts: Sequence[int], number: int) -> Ref:
-        """Sends `counts` elements of a flat buffer to each rank of a set; gives what comes, by rank."""
-        splits = self.writer.const(list(counts), "int32", self.devices[0])
+    def _all_to_all(self, ref: Ref | None, dtype: str, sent: Sequence[Pieces | None], number: int) -> Ref:
+        """Sends pieces of a tensor, one to each rank of a set; gives what comes, flat, by rank.
+
+        Args:
+          ref: the tensor, of type `dtype`; None where there is nothing to send.
+          sent: for each rank the piece that it gets; None for those that get nothing.
+        """
+        device = self.devices[0]
+        blocks = [
+            self._flat(self.slice(ref, pieces, device)) for pieces in sent if ref is not None and pieces is not None
+        ]
+        buffer = self.join(blocks, 0, device) if blocks else self.writer.const([], dtype, device)
+        counts = [0 if pieces is None else prod(length for _, length in pieces) for pieces in sent]
+        splits = self.writer.const(counts, "int32", device)
         return self._moved(
             buffer, [sum(counts)], lambda ref: self._collective("HorovodAlltoall", [ref, splits], number)[0]
         )

@@ -58,7 +58,7 @@ class LocalBoxer(Boxer):
         landed = []
         for receiver, number in enumerate(after.devices):
             blocks = {
-                sender: self.slice(refs[sender], transfer.block(sender, receiver), names[mesh.devices[sender]])
+                sender: self.slice(refs[sender], transfer.arrival.block(sender, receiver), names[mesh.devices[sender]])
                 for senders in transfer.senders(receiver)
                 for sender in senders
             }

@@ -128,8 +128,7 @@ def _exists(mesh: Mesh, layout: Layout, shape: tuple[int, ...]) -> bool:
     if all(sbp.unit == 1 for sbp in layout):
         return True
     try:
-        for part in range(mesh.size):
-            mesh.pieces(shape, layout, part)
+        mesh.normal(layout, shape)
     except ValueError:
         return False
     return True
@@ -141,7 +140,8 @@ class Exchange:
 
     Attributes:
       mesh, source: how the tensor lies before, in ranges that are split or whole.
-      target: how it lies afterwards, on the mesh `after`, which has the same parts under the same numbers.
+      target: how it lies afterwards, on the mesh `after`. `senders` and `volume` are for meshes with the same parts
+        under the same numbers; a `Transfer` says who sends between others.
       shape: of the logical tensor.
       axis: the only axis along which parts talk; None: all with all.
     """

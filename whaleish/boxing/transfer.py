@@ -12,7 +12,7 @@ import itertools
 from dataclasses import dataclass
 from math import prod
 
-from whaleish.boxing.route import overlap, route_volume
+from whaleish.boxing.route import Exchange, route_volume
 from whaleish.mesh import Mesh
 from whaleish.sbp import B, Layout, S
 
@@ -55,17 +55,13 @@ class Transfer:
                 range(axis.size) if sbp.is_split else (receiver % axis.size,) if sbp.is_broadcast else (position,)
                 for (axis, sbp), position in zip(axes, place, strict=True)
             ]
-            found.append([self._number(coordinate) for coordinate in itertools.product(*choices)])
+            found.append([self.mesh.number(coordinate) for coordinate in itertools.product(*choices)])
         return found
 
-    def block(self, sender: int, receiver: int) -> list[tuple[int, int]]:
-        """(start within what the sender holds, length) along each dim of what goes to a receiver."""
-        wanted = self.after.pieces(self.shape, self.landing, receiver)
-        return overlap(wanted, self.mesh.pieces(self.shape, self.source, sender))
-
-    def wanted(self, receiver: int) -> tuple[int, ...]:
-        """The shape of what arrives at a part of `after`."""
-        return self.after.local_shape(self.shape, self.landing, receiver)
+    @property
+    def arrival(self) -> Exchange:
+        """What goes from part to part, as the exchange by which it arrives."""
+        return Exchange(self.mesh, self.source, self.after, self.landing, self.shape)
 
     def volume(self, nbytes: float) -> float:
         """Bytes that all devices send together, of a logical tensor of `nbytes`."""
@@ -73,7 +69,7 @@ class Transfer:
         sent = 0
         for receiver, sender in self.pairs():
             if self.after.devices[receiver] != self.mesh.devices[sender]:
-                sent += prod(length for _, length in self.block(sender, receiver))
+                sent += prod(length for _, length in self.arrival.block(sender, receiver))
         arrived = sent / total * nbytes if total else 0.0
         return arrived + route_volume(self.after, self.landing, self.target, self.shape, nbytes)
 
@@ -90,9 +86,3 @@ class Transfer:
     def devices(self) -> tuple[int, ...]:
         """All devices that take part, in ascending order."""
         return tuple(sorted({*self.mesh.devices, *self.after.devices}))
-
-    def _number(self, coordinate: tuple[int, ...]) -> int:
-        number = 0
-        for axis, position in zip(self.mesh.axes, coordinate, strict=True):
-            number = number * axis.size + position
-        return number

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from whaleish.graph import LogicalGraph
 from whaleish.planner.judge import Held
-from whaleish.planner.view import AxisView, Candidate
+from whaleish.planner.view import AxisView, Candidate, made_layouts
 from whaleish.rules.control import CONTROL, LOOP_RESULT, LOOP_VARIABLE, NEXT_VALUE
 from whaleish.sbp import B, Sbp
 
@@ -105,9 +105,7 @@ class Carried:
     def weaken(self, taken: list[Candidate]) -> bool:
         """Settles what the candidates of a search are not a fixed point for; returns whether there was anything."""
         graph, changed = self.graph, False
-        made = {
-            t: s for op, c in zip(graph.ops, taken, strict=True) for t, s in zip(op.outputs, c.outputs, strict=True)
-        }
+        made = made_layouts(graph, taken)
         for op, candidate in zip(graph.ops, taken, strict=True):
             if op.type == NEXT_VALUE and op.inputs[0] not in self.lists and op.inputs[1] not in graph.constants:
                 changed |= self._weaken(op.inputs[0], candidate.inputs[0], made[op.inputs[1]])

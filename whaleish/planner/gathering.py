@@ -14,7 +14,7 @@ from math import inf
 from whaleish.boxing.volume import volume
 from whaleish.graph import layout_bytes
 from whaleish.planner.facts import HEAVY
-from whaleish.planner.view import AxisView, Candidate
+from whaleish.planner.view import AxisView, Candidate, made_layouts
 from whaleish.sbp import B, Sbp
 
 
@@ -55,7 +55,7 @@ def gather_inputs(
       outputs: tensors that leave the step, where whole values are needed. raw: ops that stay as they are.
     """
     graph, parts, leaving = view.graph, view.axis.size, set(outputs)
-    made = {t: s for op, c in zip(graph.ops, taken, strict=True) for t, s in zip(op.outputs, c.outputs, strict=True)}
+    made = made_layouts(graph, taken)
     readers, settled = graph.consumers(), list(taken)
     for index in range(len(graph.ops) - 1, -1, -1):
         op, candidate = graph.ops[index], taken[index]

@@ -17,7 +17,7 @@ import networkx as nx
 
 from whaleish.graph import layout_bytes
 from whaleish.planner.gathering import gathering_seconds
-from whaleish.planner.view import AxisView, Candidate
+from whaleish.planner.view import AxisView, Candidate, made_layouts
 from whaleish.sbp import Sbp
 
 _EVERY_REDUCTION = 512  # bytes: what a reduction costs besides its own, so that of equal cuts the smallest number wins
@@ -33,7 +33,7 @@ def settle_partials(
       raw: ops that must read summands as they are; what they make of them is a sum of its own.
     """
     graph = view.graph
-    made = {t: s for op, c in zip(graph.ops, taken, strict=True) for t, s in zip(op.outputs, c.outputs, strict=True)}
+    made = made_layouts(graph, taken)
     partial = {t for t, sbp in made.items() if sbp.kind == "P"}
     wanted = {t for t in partial if t in outputs}
     edges: list[tuple[int, int]] = []

@@ -29,7 +29,7 @@ from whaleish.planner.partial import settle_partials
 from whaleish.planner.pins import pinned_layouts
 from whaleish.planner.plan import Plan
 from whaleish.planner.roles import SPLIT, PlanError, find_roles
-from whaleish.planner.view import AxisView, Candidate, OuterAxis, choice_of
+from whaleish.planner.view import AxisView, Candidate, OuterAxis, choice_of, made_layouts
 from whaleish.sbp import B, Layout, Sbp, dual
 
 BEAM = 24
@@ -105,12 +105,7 @@ def _cuts(graph: LogicalGraph, outer: Sequence[OuterAxis], handles: Sequence[Map
     """Tensor -> into how many parts the outer axes cut it where it is made, or stored."""
     cuts: dict[int, int] = {}
     for planned, layouts in zip(outer, handles, strict=True):
-        made = (
-            (tensor, sbp)
-            for op, candidate in zip(graph.ops, planned.taken, strict=True)
-            for tensor, sbp in zip(op.outputs, candidate.outputs, strict=True)
-        )
-        for tensor, sbp in (*made, *layouts.items()):
+        for tensor, sbp in (*made_layouts(graph, planned.taken).items(), *layouts.items()):
             if sbp.is_split:
                 cuts[tensor] = cuts.get(tensor, 1) * planned.axis.size
     return cuts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -34,6 +33,11 @@ class Candidate(NamedTuple):
 
     def __str__(self) -> str:
         return str(Signature(self.inputs, self.outputs))
+
+
+def made_layouts(graph: LogicalGraph, taken: Sequence[Candidate]) -> dict[int, Sbp]:
+    """Tensor -> the layout in which it is made, by the candidate of each op."""
+    return {t: s for op, c in zip(graph.ops, taken, strict=True) for t, s in zip(op.outputs, c.outputs, strict=True)}
 
 
 def choice_of(candidates: Sequence[Candidate]) -> Choice:
@@ -126,7 +130,7 @@ class AxisView:
         found = {length}
         for outer, sbp in zip(self.outer, around, strict=True):
             if sbp.is_split and sbp.dim == dim:
-                found = {b - a for part in found for a, b in itertools.pairwise(outer.axis.cuts(part, sbp.unit))}
+                found = outer.axis.lengths(found, sbp.unit)
         return tuple(sorted(found))
 
     def _fit(
@@ -149,7 +153,7 @@ class AxisView:
                 if min(lengths) // sbp.unit < (min(2, self.axis.size) if empty else self.axis.size):
                     return None
                 length = max(lengths)
-                longest = max(b - a for a, b in itertools.pairwise(self.axis.cuts(length, sbp.unit)))
+                longest = max(self.axis.lengths([length], sbp.unit))
                 share = min(share, longest / length if length else 1.0)
                 sbp = self.axis.normal(sbp, *lengths)
             entries.append(sbp)

@@ -10,7 +10,7 @@ from tensorflow.core.framework.function_pb2 import FunctionDef
 
 from whaleish.boxing.boxer import Boxer
 from whaleish.graph import LogicalGraph, Op
-from whaleish.mesh import Axis, Mesh
+from whaleish.mesh import Mesh
 from whaleish.planner.moves import find_moves
 from whaleish.planner.plan import Choice, Plan
 from whaleish.planner.view import op_view
@@ -70,7 +70,6 @@ class Emitter:
         self._nodes: list[list[list[str]]] = []
         self._effects = frozenset(graph.effects)
         self._op_depths = [0] * len(graph.ops)
-        self.flat = Mesh((Axis("d", self.mesh.size),), self.mesh.devices)
         self._stored = {v.handle: layout for v, (_, layout) in zip(graph.variables, plan.variables, strict=True)}
 
     def run(self, make_boxer: BoxerFactory) -> Emitted:
@@ -89,7 +88,7 @@ class Emitter:
         dtypes = {v.handle: v.dtype for v in self.graph.variables}
         arrived: dict[int, list[Ref]] = {}
         for tensor, layout in zip(self.graph.inputs, self.plan.inputs, strict=True):
-            arrived[tensor] = self._argument(tensor, layout, self.flat)
+            arrived[tensor] = self._argument(tensor, layout, self.mesh.flat)
         for handle, layout in self._stored.items():
             self.step.held[handle, layout] = self._argument(handle, layout, self.mesh, dtypes[handle])
         return arrived
@@ -109,7 +108,7 @@ class Emitter:
         """Inputs arrive over all parts as if they were one axis; here they get the layouts that the plan reads."""
         for (tensor, refs), (arrival,) in zip(arrived.items(), self.plan.inputs, strict=True):
             (layout,) = self.plan.choices[self.graph.tensors[tensor].producer].outputs
-            if arrival.is_split and self.mesh != self.flat:
+            if arrival.is_split and self.mesh != self.mesh.flat:
                 refs = self.step.boxer.arrange(refs, arrival, layout, self.graph.tensors[tensor].shape or ())
             self.step.held[tensor, layout] = refs
 
@@ -153,9 +152,8 @@ class Emitter:
     def _sharers(self, choice: Choice) -> list[int]:
         """For each part the place of the part that does the op for it."""
         places: dict[int, int] = {}
-        for place, part in enumerate(self.parts):
-            places.setdefault(self.mesh.first_alike(part, *choice.inputs, *choice.outputs), place)
-        return [places[self.mesh.first_alike(part, *choice.inputs, *choice.outputs)] for part in self.parts]
+        alike = (self.mesh.first_alike(part, *choice.inputs, *choice.outputs) for part in self.parts)
+        return [places.setdefault(first, place) for place, first in enumerate(alike)]
 
     def _note(self, index: int, nodes: list[list[str]], frame: Frame) -> None:
         """Takes down the nodes that an op was written as, for each part."""

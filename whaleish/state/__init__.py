@@ -3,7 +3,7 @@
 from whaleish.state.assigned import assigned, assigned_number, assigned_text, forget_assigned
 from whaleish.state.creator import install, uninstall
 from whaleish.state.ranks import broadcast_from_chief, gather
-from whaleish.state.storage import Storage, lay_out, moves, pin, pins, settle_all, storage
+from whaleish.state.storage import Storage, lay_out, moves, not_laid_out, pin, pins, settle_all, storage
 from whaleish.state.variable import LaidOutVariable
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "install",
     "lay_out",
     "moves",
+    "not_laid_out",
     "pin",
     "pins",
     "settle_all",

@@ -33,10 +33,7 @@ def merge(mesh: Mesh, layout: Layout, value_of: Callable[[int], tf.Tensor]) -> t
     def under(prefix: tuple[int, ...]) -> tf.Tensor:
         depth = len(prefix)
         if depth == len(mesh.axes):
-            number = 0
-            for axis, position in zip(mesh.axes, prefix, strict=True):
-                number = number * axis.size + position
-            return value_of(number)
+            return value_of(mesh.number(prefix))
         axis, sbp = mesh.axes[depth], layout[depth]
         if sbp.is_broadcast or axis.size == 1:
             return under((*prefix, 0))

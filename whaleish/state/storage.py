@@ -68,6 +68,15 @@ def pin(variable: LaidOutVariable, layout: Layout) -> None:
         pins.count += 1
 
 
+def not_laid_out(variable: tf.Variable, layout: Layout) -> ValueError:
+    """The error for a variable that the creator of `wh.init()` has not made."""
+    return ValueError(
+        f"{variable.name} cannot be laid out as {format_layout(layout)}: it was made before wh.init(), after "
+        "keras.utils.clear_session(), in another thread, or inside a tf.function. Call wh.init() first, and again "
+        "after clear_session, then make the model and the optimizer."
+    )
+
+
 def settle_all() -> None:
     """Ends all loans, so that every variable in parts is where `storage` says. To call before each step; cheap."""
     if LENT:
@@ -88,11 +97,7 @@ def lay_out(variable: tf.Variable, layout: Layout, mesh: Mesh) -> Storage:
     if not isinstance(variable, LaidOutVariable):
         if whole:
             return storage(variable)
-        raise ValueError(
-            f"{variable.name} cannot be laid out as {format_layout(layout)}: it was made before wh.init(), after "
-            "keras.utils.clear_session(), in another thread, or inside a tf.function. Call wh.init() first, and again "
-            "after clear_session, then make the model and the optimizer."
-        )
+        raise not_laid_out(variable, layout)
     _check(variable, layout, mesh)
     if variable.in_parts and (variable.parts.layout, variable.parts.mesh) == (layout, mesh):
         return storage(variable)

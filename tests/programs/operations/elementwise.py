@@ -102,20 +102,22 @@ def division(d: Draft) -> None:
     d.add(d.pick(ROUNDED).format(x, y))
 
 
-@operation
-def ordered(d: Draft) -> None:
+def of_unlike(d: Draft, codes: list[str]) -> None:
+    """Ops that jump where their inputs are equal."""
     x = d.take()
     y = partner(d, x)
     d.unlike(x, y)
-    apply(d, d.pick(ORDERED), x, y)
+    apply(d, d.pick(codes), x, y)
+
+
+@operation
+def ordered(d: Draft) -> None:
+    of_unlike(d, ORDERED)
 
 
 @operation
 def comparison(d: Draft) -> None:
-    x = d.take()
-    y = partner(d, x)
-    d.unlike(x, y)
-    apply(d, d.pick(COMPARISONS), x, y)
+    of_unlike(d, COMPARISONS)
 
 
 @operation

@@ -28,19 +28,22 @@ def new_image(d: Draft) -> None:
     d.add(f"tf.tanh(tf.reshape({x}, [-1])[:5, None, None, None] + {y})")
 
 
-@operation
-def conv2d(d: Draft) -> None:
+def image_and_kernel(d: Draft, most: int) -> tuple[str, str]:
+    """A kernel that fits into the image, with at most so many channels (or multiples of them)."""
     x = image(d)
     window = [min(d.pick([1, 2, 3]), length) for length in d.shape(x)[1:3]]
-    kernel = d.weight(*window, d.shape(x)[3], d.pick(range(1, 6)))
+    return x, d.weight(*window, d.shape(x)[3], d.pick(range(1, most + 1)))
+
+
+@operation
+def conv2d(d: Draft) -> None:
+    x, kernel = image_and_kernel(d, 5)
     d.add(f"tf.nn.conv2d({x}, {kernel}, {d.pick([1, 2])}, {d.pick(PADDINGS)!r})")
 
 
 @operation
 def depthwise(d: Draft) -> None:
-    x = image(d)
-    window = [min(d.pick([1, 2, 3]), length) for length in d.shape(x)[1:3]]
-    kernel = d.weight(*window, d.shape(x)[3], d.pick(range(1, 4)))
+    x, kernel = image_and_kernel(d, 3)
     d.add(f"tf.nn.depthwise_conv2d({x}, {kernel}, [1, 1, 1, 1], {d.pick(PADDINGS)!r})")
 
 
