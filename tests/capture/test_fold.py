@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tests.capture.roundtrip import assert_same
@@ -48,6 +49,17 @@ def test_a_shape_op_with_one_unknown_output():
     captured = assert_same(step, np.array([1.0, -1.0, 2.0], "float32"))
     assert types(captured).count("ShapeN") == 1
     assert captured.graph.outputs[0] in captured.graph.constants or "Identity" in types(captured)
+
+
+@pytest.mark.timeout(60)
+def test_ops_with_one_output_of_unknown_shape():
+    def step(x):
+        different, places = tf.unique(x)
+        kept, numbers = tf.raw_ops.ListDiff(x=x, y=different[:2])
+        return different, places + tf.shape(numbers), kept
+
+    captured = assert_same(step, np.array([3, 1, 3, 2], "int32"))
+    assert captured.graph.tensors[captured.graph.outputs[1]].shape == (4,)
 
 
 def test_large_constants_keep_their_payload():

@@ -64,7 +64,9 @@ def refine_shapes(graph: LogicalGraph) -> bool:
         del node.input[:]
         node.input.extend(names[t] for t in op.inputs)
         for slot, tensor in enumerate(op.outputs):
-            names[tensor] = wanted[tensor] = f"{node.name}:{slot}"
+            names[tensor] = f"{node.name}:{slot}"
+            if _is_unknown(tensors[tensor]):
+                wanted[tensor] = names[tensor]
     if not wanted:
         return False
     with tf.Graph().as_default() as made:
