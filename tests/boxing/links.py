@@ -20,6 +20,8 @@ from whaleish.writer import FunctionWriter
 
 SHAPE = (2048, 2048)
 CALLS = 8
+ROWS, WIDTH, DIFFERENT = 16384, 256, 512
+"""Rows of all hosts to be added up by id, and how many different ids each host has."""
 FLAT, SQUARE = Mesh((Axis("d", 4),)), Mesh((Axis("x", 2), Axis("y", 2)))
 MOVES = [
     (FLAT, "S(0)", "S(1)"),
@@ -53,32 +55,52 @@ def boxing(number: int, mesh: Mesh, source: Layout, target: Layout) -> str:
     return name
 
 
+def merging(number: int) -> str:
+    """Registers a function that gathers rows of `SHAPE` once to be added up by id; returns its name."""
+    here, writer, name = world.world(), FunctionWriter(), f"merging_{number}"
+    split, whole = parse_layout("S(0)"), parse_layout("B")
+    guard, ids = writer.argument("guard", "int32", ()), writer.argument("ids", "int64", (ROWS // 4,))
+    rows = writer.argument("rows", "float32", (ROWS // 4, WIDTH))
+    boxer = HorovodBoxer(writer, FLAT, here.rank, here.devices[0], name, guard, process_sets(FLAT, here))
+    made = boxer.gather_rows([[ids], [rows]], [split] * 2, [whole] * 2, [(ROWS,), (ROWS, WIDTH)], 0)
+    results = [writer.add("Identity", refs)[0] for refs in made]
+    writer.finish(name, results, boxer.finish())
+    tf_private.register_function(writer.function_def)
+    return name
+
+
 def together(name: str) -> None:
     """Waits for all ranks, and for what is under way."""
     gather_rows(name, np.zeros(1, np.int32))
     time.sleep(0.2)
 
 
+def count(name: str, arguments: list[tf.Tensor], results: int) -> float:
+    """Bytes that this host sends for a call of a function."""
+    tf_private.call_function(name, arguments, results)  # connects
+    together(f"before_{name}")
+    # Horovod's ranks talk all the time, whether there is work or not.
+    start, before = time.monotonic(), sent()
+    time.sleep(0.5)
+    idle = (sent() - before) / (time.monotonic() - start)
+    together(f"begin_{name}")
+    start, before = time.monotonic(), sent()
+    for _ in range(CALLS):
+        tf_private.call_function(name, arguments, results)
+    together(f"after_{name}")
+    return (sent() - before - idle * (time.monotonic() - start)) / CALLS
+
+
 def main() -> None:
     wh.init()
-    found = []
+    found, guard = [], tf.constant(0, tf.int32)
     for number, (mesh, source, target) in enumerate(MOVES):
         layouts = parse_layout(source), parse_layout(target)
         name = boxing(number, mesh, *layouts)
         part = tf.ones(mesh.local_shape(SHAPE, layouts[0], mesh.devices.index(wh.rank())))
-        arguments = [tf.constant(0, tf.int32), part]
-        tf_private.call_function(name, arguments, 1)  # connects
-        together(f"before_{number}")
-        # Horovod's ranks talk all the time, whether there is work or not.
-        start, before = time.monotonic(), sent()
-        time.sleep(0.5)
-        idle = (sent() - before) / (time.monotonic() - start)
-        together(f"begin_{number}")
-        start, before = time.monotonic(), sent()
-        for _ in range(CALLS):
-            tf_private.call_function(name, arguments, 1)
-        together(f"after_{number}")
-        found.append((sent() - before - idle * (time.monotonic() - start)) / CALLS)
+        found.append(count(name, [guard, part], 1))
+    ids = tf.constant(np.random.default_rng(wh.rank()).permutation(ROWS // 4) % DIFFERENT)
+    found.append(count(merging(len(MOVES)), [guard, ids, tf.ones((ROWS // 4, WIDTH))], 2))
     print("SENT", json.dumps(found), flush=True)
 
 

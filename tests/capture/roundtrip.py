@@ -6,12 +6,13 @@ import numpy as np
 import tensorflow as tf
 
 from whaleish.capture import Capture
+from whaleish.rules import OURS
 
 
 def rebuild(captured: Capture):
     """A function of the flat arguments that runs the captured graph and returns what the step returns."""
     graph = captured.graph
-    if len(graph.regions) > 1:
+    if any(op.type in OURS for op in graph.ops):
         return emitted(captured)
     definition = tf.compat.v1.GraphDef()
     definition.library.CopyFrom(captured.library)
@@ -62,7 +63,7 @@ def rebuild(captured: Capture):
 
 
 def emitted(captured: Capture):
-    """The same of a graph with bodies, which have to be functions: written for one device."""
+    """The same of a graph with ops that are none of TensorFlow's: written for one device."""
     from whaleish import tf_private
     from whaleish.boxing.local import LocalBoxer
     from whaleish.cluster import Cluster

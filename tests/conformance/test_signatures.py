@@ -9,8 +9,7 @@ import pytest
 from tests.conformance.cases import CASES
 from tests.conformance.executor import AXES, MESHES, Case, fits, registry, run_signature, scaled
 from whaleish.mesh import Mesh
-from whaleish.rules.control import CONTROL
-from whaleish.rules.local import LOCAL_MEAN, LOCAL_MEAN_GRADIENT
+from whaleish.rules import OURS
 from whaleish.rules.rule import OpView, Signature
 
 SAMPLE = {"one axis": 40, "two axes": 8}
@@ -69,8 +68,7 @@ def test_signatures_of_case(case: Case, request: pytest.FixtureRequest) -> None:
 
 def test_every_rule_has_a_case_that_divides_work() -> None:
     divided = {case.type for case in CASES if len(registry.signatures(case.view())) > 1}
-    no_kernels = {LOCAL_MEAN, LOCAL_MEAN_GRADIENT, *CONTROL}  # tested with whole steps
-    missing = sorted(set(registry.rules) - divided - no_kernels)
+    missing = sorted(set(registry.rules) - divided - OURS)  # those are tested with whole steps
     count = sum(len(registry.signatures(case.view())) for case in CASES)
     print(f"{len(CASES)} cases of {len(divided)} op types, {count} signatures")
     assert not missing, f"rules without a case that has more than the all-B signature: {missing}"

@@ -79,6 +79,18 @@ class Boxer(ABC):
         """A tensor that is split evenly over all parts, as over a single axis, in a layout of the mesh."""
         return self.exchange(refs, Exchange(self.mesh.flat, (flat,), self.mesh, target, shape))
 
+    def gather_rows(
+        self,
+        rows: Sequence[list[Ref]],
+        sources: Sequence[Layout],
+        targets: Sequence[Layout],
+        shapes: Sequence[tuple[int, ...]],
+        depth: int,
+    ) -> list[list[Ref]]:
+        """Ids and the rows that are to be added up by them, in other layouts; repeated ids may be merged on the way."""
+        each = zip(rows, sources, targets, shapes, strict=True)
+        return [self.box(refs, source, target, shape, depth) for refs, source, target, shape in each]
+
     def _hop(self, refs: list[Ref], source: Layout, hop: Hop, shape: tuple[int, ...], depth: int) -> list[Ref]:
         axis = hop.axis
         if axis is not None and self.mesh.axes[axis].size == 1:

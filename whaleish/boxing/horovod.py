@@ -20,7 +20,7 @@ from whaleish.boxing.route import Exchange, Pieces
 from whaleish.boxing.transfer import Transfer
 from whaleish.graph import layout_bytes
 from whaleish.mesh import Mesh
-from whaleish.sbp import Sbp
+from whaleish.sbp import Layout, Sbp
 from whaleish.writer import FunctionWriter, Ref, output_ref
 
 SUM, MIN, MAX = 1, 3, 4  # Horovod's numbers for its reductions
@@ -117,6 +117,33 @@ class HorovodBoxer(Boxer):
         number = EVERYBODY if exchange.axis is None else self.sets[exchange.axis]
         return [self._unpack(self._all_to_all(refs[0], self.writer.dtypes[refs[0]], sent, number), exchange)]
 
+    def gather_rows(
+        self,
+        rows: Sequence[list[Ref]],
+        sources: Sequence[Layout],
+        targets: Sequence[Layout],
+        shapes: Sequence[tuple[int, ...]],
+        depth: int,
+    ) -> list[list[Ref]]:
+        """Each process adds up its rows of one id and sends them once, so as many as it has different ids.
+
+        Behind those that arrive follow zeros for row 0, which change no sum, up to the length that is planned.
+        """
+        source, target, part = sources[0], targets[0], self.parts[0]
+        gathered = [k for k, axis in enumerate(self.mesh.axes) if source[k] != target[k] and axis.size > 1]
+        if any(target[k].is_split for k in range(min(gathered, default=0), len(target))):
+            return super().gather_rows(rows, sources, targets, shapes, depth)  # parts further in share the rows out
+        (ids,), (values,) = rows
+        for axis in reversed(gathered):
+            own, place = self.writer.add("Unique", [ids], device=self.devices[0], out_idx="int32")
+            summed = self._add("UnsortedSegmentSum", [values, place, self._add("Size", [own], out_type="int32")])
+            dims = (1, len(shapes[1]))
+            ids, values = (self._gather_rows(*own, self.sets[axis]) for own in zip((own, summed), dims, strict=True))
+        local = [self.mesh.local_shape(shape, layout, part) for shape, layout in zip(shapes, targets, strict=True)]
+        length = self.writer.const(local[0][0], "int32", self.devices[0])
+        missing = self._add("Sub", [length, self._add("Size", [ids], out_type="int32")])
+        return [[self._filled(ref, missing, shape)] for ref, shape in zip((ids, values), local, strict=True)]
+
     def transfer(
         self, ref: Ref | None, dtype: str, transfer: Transfer, number: int, sets: Sequence[int] = (EVERYBODY,)
     ) -> Ref | None:
@@ -205,6 +232,19 @@ class HorovodBoxer(Boxer):
         held = (*group.around[: group.number], source, *group.around[group.number + 1 :])
         exchange = Exchange(self.mesh, held, self.mesh, group.around, group.logical, group.number)
         return self._unpack(self._moved(self._flat(ref), [prod(local)], gather), exchange)
+
+    def _gather_rows(self, ref: Ref, rank: int, number: int) -> Ref:
+        """What all have of a tensor of so many dims, one after another, as much as each likes to send."""
+        gather = lambda moved: self._collective("HorovodAllgather", [moved], number)[0]  # noqa: E731
+        return self._moved(ref, [-1] * rank, gather)
+
+    def _filled(self, ref: Ref, missing: Ref, shape: tuple[int, ...]) -> Ref:
+        """A tensor with so many rows of zeros behind its own, which makes a shape."""
+        device = self.devices[0]
+        zero = self.writer.const(0, "int32", device)
+        ends = self._add("Pack", [zero, missing, *[zero] * (2 * len(shape) - 2)], axis=0)
+        pads = self._add("Reshape", [ends, self.writer.const([len(shape), 2], "int32", device)])
+        return self._shaped(self._add("Pad", [ref, pads]), shape)
 
     def _by_rank(self, parts: Iterable[int]) -> list[int]:
         """Parts in the order of their ranks, which is that of whatever Horovod gives back."""

@@ -17,6 +17,7 @@ from whaleish.capture.inline import inline
 from whaleish.capture.library import keep_functions
 from whaleish.capture.lists import find_element_shapes
 from whaleish.capture.local_means import mark_local_means
+from whaleish.capture.merging import mark_rows
 from whaleish.capture.phases import find_phases
 from whaleish.capture.prune import find_effects, prune
 from whaleish.capture.results import Results
@@ -102,7 +103,8 @@ def capture_signature(fn: Callable[..., Any], signature: Signature) -> Capture:
         prune(graph)
         find_trips(graph)
         find_phases(graph, flat.backward)
-        if mark_local_means(graph):
+        marked = [mark_local_means(graph), mark_rows(graph)]
+        if any(marked):
             prune(graph)
     graph.source = source_finder(graph, concrete.graph, flat.origins)
     return Capture(graph, signature, captured, resources, variables, flat.library.library, results, concrete)

@@ -8,6 +8,7 @@ from math import inf
 from whaleish.boxing.route import Route, find_route
 from whaleish.graph import LogicalGraph, layout_bytes
 from whaleish.planner.plan import Plan
+from whaleish.rules.rows import MERGE_ROWS
 from whaleish.sbp import Layout
 
 
@@ -20,6 +21,7 @@ class Move:
       nbytes: what all devices send together in a step, by the volume table.
       reader: the first op that reads the result; -1 for an output of the step.
       collectives: how many follow one another in it.
+      at_most: whether `nbytes` is the most that may be, as where repeated rows are sent once.
     """
 
     tensor: int
@@ -28,6 +30,7 @@ class Move:
     nbytes: float
     reader: int
     collectives: int = 1
+    at_most: bool = False
 
 
 def find_moves(graph: LogicalGraph, plan: Plan) -> dict[tuple[int, Layout], Move]:
@@ -59,6 +62,23 @@ def find_moves(graph: LogicalGraph, plan: Plan) -> dict[tuple[int, Layout], Move
             volume, collectives, source = min((_cost(route, have) for have, route in routes), key=lambda cost: cost[:2])
             moves[tensor, layout] = Move(tensor, source, layout, volume, reader, collectives)
             held.append(layout)
+    return moves | _merged(graph, plan)
+
+
+def _merged(graph: LogicalGraph, plan: Plan) -> dict[tuple[int, Layout], Move]:
+    """What `MergeRows` gathers: its results come in the layout in which they are made, by way of collectives."""
+    moves: dict[tuple[int, Layout], Move] = {}
+    readers: list[list[int]] | None = None
+    for index, (op, choice) in enumerate(zip(graph.ops, plan.choices, strict=True)):
+        if op.type != MERGE_ROWS or choice.inputs == choice.outputs:
+            continue
+        readers = readers or graph.consumers()
+        for tensor, source, target in zip(op.outputs, choice.inputs, choice.outputs, strict=True):
+            spec = graph.tensors[tensor]
+            nbytes = layout_bytes(spec.shape or (), spec.dtype) * graph.repeats(index)
+            volume, collectives, _ = _cost(find_route(plan.mesh, source, target, spec.shape or (), nbytes), source)
+            reader = min(readers[tensor], default=-1)
+            moves[tensor, target] = Move(tensor, source, target, volume, reader, collectives, at_most=True)
     return moves
 
 

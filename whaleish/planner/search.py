@@ -208,7 +208,7 @@ class Search:
             if judged and not self.judge.allows(index, candidate, state.held, wanted):
                 continue
             moving = 0.0
-            if candidate.inner_bytes and self.facts.role(index).kind != SPLIT:
+            if candidate.inner_bytes and not (candidate.expands and self.facts.role(index).kind == SPLIT):
                 moving += self.view.cluster.boxing_seconds(2 * (parts - 1) * candidate.inner_bytes, parts)
             for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
                 moving += self._boxing(tensor, need, state, op.phase)

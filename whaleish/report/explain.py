@@ -41,9 +41,10 @@ def explain(graph: LogicalGraph, plan: Plan) -> str:
         tensor = graph.tensors[move.tensor]
         producer = graph.ops[tensor.producer]
         where = _place(graph, tensor.producer) or (_place(graph, move.reader) if move.reader >= 0 else "")
+        most = ", at most: repeated rows are sent once" if move.at_most else ""
         lines.append(
             f"  {format_layout(move.source)} -> {format_layout(move.target)}  {bytes_text(move.nbytes):>10}  "
-            f"{tensor.dtype}{list(tensor.shape or ())}  {producer.type} {producer.name}{where}"
+            f"{tensor.dtype}{list(tensor.shape or ())}  {producer.type} {producer.name}{where}{most}"
         )
     whole = without_rule(graph)
     lines.append(f"{len(whole)} ops run whole on every device for want of a rule" + (":" if whole else ""))

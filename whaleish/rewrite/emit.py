@@ -18,6 +18,7 @@ from whaleish.rewrite.control import ControlWriter, Frame
 from whaleish.rewrite.part import PartLowering
 from whaleish.rules import registry
 from whaleish.rules.control import CONTROL
+from whaleish.rules.rows import MERGE_ROWS
 from whaleish.sbp import Layout, is_whole
 from whaleish.writer import FunctionWriter, Ref
 
@@ -122,6 +123,9 @@ class Emitter:
         if op.type in CONTROL:
             self._note(index, self.control.write(index, self._controls(op, range(len(self.parts)))), frame)
             return
+        if op.type == MERGE_ROWS and choice.inputs != choice.outputs:
+            self._merge_rows(index, frame)
+            return
         whole = is_whole(*choice.inputs, *choice.outputs)
         inputs = [self.refs(t, layout, frame) for t, layout in zip(op.inputs, choice.inputs, strict=True)]
         view, rule = op_view(self.graph, index), registry.get(op.type)
@@ -148,6 +152,17 @@ class Emitter:
         for slot, (tensor, layout) in enumerate(zip(op.outputs, choice.outputs, strict=True)):
             frame.held[tensor, layout] = [results[k][slot] for k in first]
         self._note(index, [nodes[k] for k in first], frame)
+
+    def _merge_rows(self, index: int, frame: Frame) -> None:
+        """An op whose results come from other parts."""
+        op, choice = self.graph.ops[index], self.plan.choices[index]
+        rows = [self.refs(t, layout, frame) for t, layout in zip(op.inputs, choice.inputs, strict=True)]
+        shapes = [self.graph.tensors[tensor].shape or () for tensor in op.inputs]
+        depth = max(self.depth(t, layout) for t, layout in zip(op.inputs, choice.inputs, strict=True))
+        made = frame.boxer.gather_rows(rows, choice.inputs, choice.outputs, shapes, depth)
+        for tensor, layout, refs in zip(op.outputs, choice.outputs, made, strict=True):
+            frame.held[tensor, layout] = refs
+        self._note(index, [[]] * len(self.parts), frame)
 
     def _sharers(self, choice: Choice) -> list[int]:
         """For each part the place of the part that does the op for it."""

@@ -20,6 +20,7 @@ from whaleish.rules import (  # noqa: F401
     ranking,
     recurrent,
     reduction,
+    rows,
     scans,
     scatter,
     segments,
@@ -30,6 +31,12 @@ from whaleish.rules import (  # noqa: F401
     updates,
     variables,
 )
+from whaleish.rules.control import CONTROL
+from whaleish.rules.local import LOCAL_MEAN, LOCAL_MEAN_GRADIENT
+from whaleish.rules.rows import MERGE_ROWS
 from whaleish.rules.rule import OpView, Rule, Signature, TensorSpec, registry
 
-__all__ = ["OpView", "Rule", "Signature", "TensorSpec", "registry"]
+OURS = frozenset({LOCAL_MEAN, LOCAL_MEAN_GRADIENT, MERGE_ROWS, *CONTROL})
+"""Op types that capture writes and that are none of TensorFlow's."""
+
+__all__ = ["OURS", "OpView", "Rule", "Signature", "TensorSpec", "registry"]

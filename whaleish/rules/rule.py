@@ -67,7 +67,8 @@ class Signature(NamedTuple):
 
     Attributes:
       expands: the op is then carried out as the rule's `expand` writes it, in primitive ops that communicate.
-      inner_bytes: size of the logical tensors that are all-reduced inside, when it expands.
+      inner_bytes: size of the logical tensors that are all-reduced inside, where it communicates: when it expands, and
+        where it makes more of a tensor than its inputs say (`MergeRows`).
     """
 
     inputs: tuple[Sbp, ...]
