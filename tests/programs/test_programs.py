@@ -48,7 +48,7 @@ def run(name: str, count: int, kind: st.SearchStrategy[Any], check: Callable[[li
 
     @seed(zlib.crc32(name.encode()))
     @settings(
-        max_examples=count * (20 if all_cases() else 1),
+        max_examples=count * (6 if all_cases() else 1),
         derandomize=True,
         database=None,
         deadline=None,

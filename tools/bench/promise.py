@@ -14,8 +14,13 @@ def sending(step: Any, *args: Any) -> list[Any]:
     return moved(*expand(program.capture.graph, program.plan))
 
 
-def bytes_per_host(step: Any, *args: Any) -> float:
-    """What each host sends in a step, with one rank on each."""
+def bytes_per_host(step: Any, *args: Any, different: float = 1.0) -> float:
+    """What each host sends in a step, with one rank on each.
+
+    Args:
+      different: how many of the rows that ranks merge before they send them are different ones, from 0 to 1.
+    """
     import whaleish as wh
 
-    return float(sum(move.nbytes for move in sending(step, *args)) / wh.size())
+    sent = sum(move.nbytes * (different if move.at_most else 1.0) for move in sending(step, *args))
+    return float(sent / wh.size())

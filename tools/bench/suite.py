@@ -50,6 +50,7 @@ EMBEDDING = Benchmark(
         Target(("dense", "seconds"), ("whaleish-sharded", "seconds"), 10, at_least=True),
         Target(("dense", "seconds"), ("whaleish", "seconds"), 10, at_least=True),
         Target(("whaleish", "seconds"), ("rows", "seconds"), 1.05),
+        Target(("whaleish", "sent"), ("whaleish", "promised"), 1.10),
     ],
     steps=10,
     hosts=4,
