@@ -33,6 +33,7 @@ SCRIPT_LIMIT_S = 120.0  # starting takes a good part of it on a busy machine
 AFTERMATH_S = 5.0
 _PRCTL = ctypes.CDLL(None).prctl  # looked up here: little is safe between fork and exec
 _PR_SET_PDEATHSIG = 1
+HEAVY_BYTES = 3 << 29  # of a rank's memory; TensorFlow alone has half of that, and what large models took stays taken
 MARK = "WHALEISH_TEST_RUN"  # in the environment of all that a test started, to find what survived
 
 
@@ -68,7 +69,7 @@ class RankPool:
         pool.run(lambda x: hvd.rank() + x, 10)   # [10, 11]
 
     Functions travel by cloudpickle, those of test modules by value: what they refer to must be importable on the
-    ranks or picklable. A pool whose ranks died or overstayed is killed, and started anew by the next `run`.
+    ranks or picklable. A pool whose ranks died, overstayed or grew heavy is killed, and started anew by the next `run`.
     """
 
     def __init__(self, size: int):
@@ -103,6 +104,8 @@ class RankPool:
             raise
         finally:
             self._pause()
+            if any(_resident_bytes(pid) > HEAVY_BYTES for pid in self._pids.values()):
+                self.kill()
 
     def _collect(self, name: str, timeout: float) -> list[Any]:
         results: dict[int, Any] = {}
@@ -220,6 +223,13 @@ class RankPool:
         for connection in self._connections.values():
             connection.close()
         self._launcher, self._connections, self._pids = None, {}, {}
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0
 
 
 def mpi_command(size: int, program: Sequence[str]) -> list[str]:
