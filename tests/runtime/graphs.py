@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from whaleish.runtime import AFTER, BEFORE, EACH, ActorGraph, ActorSpec, Chunk, Executor, Feed, Queue, Read, executor
@@ -14,6 +15,11 @@ from whaleish.runtime.check import DeadlockError
 
 LIMIT = 20.0
 """Seconds after which a run that has not ended counts as hanging."""
+
+
+def examples(count: int) -> settings:
+    """So many examples, on machines however busy."""
+    return settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def within(limit: float, function: Callable[[], Any]) -> Any:
@@ -37,13 +43,13 @@ def within(limit: float, function: Callable[[], Any]) -> Any:
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> ActorGraph:
+def graphs(draw: st.DrawFn, stuck: bool = False) -> ActorGraph:
     """Actors of all phases on one to three compute queues, transfers between queues, and any register counts.
 
     Nothing here depends on an order, so all of them can run, unless somebody reads every value of an actor that cannot
-    hold so many.
+    hold so many. If `stuck`, somebody does.
     """
-    micro_batches, devices = draw(st.integers(1, 5)), draw(st.integers(1, 3))
+    micro_batches, devices = draw(st.integers(1 + stuck, 5)), draw(st.integers(1, 3))
     actors: list[ActorSpec] = []
     queues = [Queue(f"device {k}") for k in range(devices)]
     outputs: dict[str, tuple[str, str, int]] = {}  # readable actor -> phase, queue, number of outputs
@@ -69,6 +75,10 @@ def graphs(draw: st.DrawFn) -> ActorGraph:
             inputs.append(Feed(f"feed {phase}"))
         actors.append(ActorSpec(name, queue, tuple(inputs), phase, draw(st.integers(1, 3)), stage=number))
         outputs[name] = phase, queue, 2
+    if stuck:
+        few = draw(st.integers(1, min(3, micro_batches - 1)))
+        actors.append(ActorSpec("few", "device 0", (), EACH, few))
+        actors.append(ActorSpec("every", "device 0", (Read("few", 0, every=True),), AFTER))
     readable = [spec for spec in actors if not spec.name.startswith("send")]
     results = tuple(Read(spec.name) for spec in readable)
     return ActorGraph(tuple(actors), tuple(queues), micro_batches, results=results)
@@ -80,7 +90,7 @@ def feeds_of(graph: ActorGraph) -> dict[str, list[Any]]:
 
 
 def is_transfer(graph: ActorGraph, name: str) -> bool:
-    return name in graph.receiver_of or graph.by_name[name].receives is not None
+    return graph.kind(name) != "chunk"
 
 
 def value(name: str, firing: int, inputs: Sequence[Any]) -> list[Any]:

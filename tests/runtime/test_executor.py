@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +71,24 @@ def test_phases_rates_and_running_sums() -> None:
     for _ in range(2):  # a second run begins with a new state
         results = within(LIMIT, lambda: runner.run(FEEDS))
         assert results == {Read("update"): [(104, [10, 20, 30, 40])], Read("forward 1"): [11, 21, 31, 41]}
+
+
+def test_values_live_no_longer_than_their_registers() -> None:
+    """Also not in a thread that waits: of 20 arrays no more exist at once than are held or being made and read."""
+    made: list[weakref.ref[np.ndarray]] = []
+    alive: list[int] = []
+
+    def make(inputs: list[Any]) -> list[Any]:
+        alive.append(sum(ref() is not None for ref in made))
+        outputs = [np.zeros(3)]
+        made.append(weakref.ref(outputs[0]))
+        return outputs
+
+    actors = (ActorSpec("a", "0", registers=2), ActorSpec("b", "1", (Read("a"),)))
+    graph = ActorGraph(actors, (Queue("0"), Queue("1")), 20)
+    Executor(graph, {"a": Chunk(make), "b": Chunk(lambda inputs: time.sleep(0.002) or [])}).run()
+    assert max(alive) <= 1  # the other register is being filled
+    assert not any(ref() is not None for ref in made)
 
 
 def test_every_value_needs_a_register_for_each() -> None:

@@ -4,10 +4,10 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.runtime.graphs import LIMIT, Witness, executor_of, feeds_of, hangs, plainly, within
+from tests.runtime.graphs import LIMIT, Witness, examples, executor_of, feeds_of, hangs, plainly, within
 from tests.runtime.pipelines import forwards_as_scheduled, pipeline, scheduled, with_registers
 from whaleish.runtime import ActorGraph, DeadlockError, Executor, check, with_enough_registers
 from whaleish.schedule import Schedule, gpipe, make_schedule, one_f_one_b
@@ -58,7 +58,7 @@ def test_results_equal_a_plain_run(name: str, width: int) -> None:
                 assert [entry[:2] for entry in witness.log if entry[2] and entry[0] in here] == list(queue.order)
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(scheduled(), st.integers(0, 99))
 def test_what_is_accepted_never_hangs(drawn: tuple[Schedule, ActorGraph], seed: int) -> None:
     _, graph = drawn
@@ -70,7 +70,7 @@ def test_what_is_accepted_never_hangs(drawn: tuple[Schedule, ActorGraph], seed: 
         assert within(LIMIT, lambda: runner.run(feeds)) == plainly(graph, feeds)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(scheduled().filter(lambda drawn: not _accepted(drawn[1])))
 def test_what_is_refused_would_have_hung(drawn: tuple[Schedule, ActorGraph]) -> None:
     _, graph = drawn

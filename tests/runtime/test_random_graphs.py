@@ -3,17 +3,26 @@
 import threading
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.runtime.graphs import LIMIT, Witness, executor_of, feeds_of, graphs, hangs, is_transfer, plainly, within
+from tests.runtime.graphs import (
+    LIMIT,
+    Witness,
+    examples,
+    executor_of,
+    feeds_of,
+    graphs,
+    hangs,
+    is_transfer,
+    plainly,
+    within,
+)
 from whaleish.runtime import ActorGraph, DeadlockError, Read, executor
 from whaleish.runtime.actor import Actor, make_actors
 
-examples = settings(max_examples=120, deadline=None)
 
-
-@examples
+@examples(120)
 @given(graphs(), st.integers(0, 99))
 def test_runs(graph: ActorGraph, seed: int) -> None:
     witness, feeds = Witness(graph, seed), feeds_of(graph)
@@ -50,7 +59,8 @@ def _wants_more_registers(graph: ActorGraph) -> bool:
     )
 
 
-@settings(max_examples=15, deadline=None)
-@given(graphs().filter(_wants_more_registers))
+@examples(15)
+@given(graphs(stuck=True))
 def test_what_is_refused_would_have_hung(graph: ActorGraph) -> None:
+    assert _wants_more_registers(graph)
     assert hangs(graph)

@@ -2,10 +2,12 @@
 
 import networkx as nx
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from whaleish.schedule import Action, Schedule, interleaved, make_schedule, one_f_one_b, zb_h1
+
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
@@ -29,12 +31,14 @@ def schedules(draw: st.DrawFn) -> Schedule:
     return schedule.with_transfers() if draw(st.booleans()) else schedule
 
 
+@patient
 @given(schedules())
 def test_text(schedule: Schedule) -> None:
     assert Schedule.parse(str(schedule)) == schedule
     assert eval(repr(schedule)) == schedule
 
 
+@patient
 @given(schedules())
 def test_transfers_come_and_go(schedule: Schedule) -> None:
     bare, full = schedule.without_transfers(), schedule.with_transfers()
@@ -50,6 +54,7 @@ def test_transfers_come_and_go(schedule: Schedule) -> None:
         assert full.target(there) not in (None, full.places[action.stage])
 
 
+@patient
 @given(schedules(), st.data())
 def test_a_schedule_is_what_has_no_cycle(schedule: Schedule, data: st.DataObject) -> None:
     """Two actions of a device change places: it is refused if, and only if, somebody would wait for ever."""

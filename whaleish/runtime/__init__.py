@@ -5,6 +5,7 @@ from whaleish.runtime.chunk import Chunk
 from whaleish.runtime.executor import Executor, StageError
 from whaleish.runtime.graph import ActorGraph
 from whaleish.runtime.order import firing_order
+from whaleish.runtime.predict import predict, with_room
 from whaleish.runtime.spec import AFTER, BEFORE, EACH, ActorSpec, Feed, Firing, Queue, Read
 from whaleish.runtime.trace import Event, Trace
 from whaleish.runtime.transport import Aborted, InProcess, Transfer, Transport
@@ -32,5 +33,7 @@ __all__ = [
     "Wait",
     "check",
     "firing_order",
+    "predict",
     "with_enough_registers",
+    "with_room",
 ]

@@ -71,8 +71,8 @@ def check(graph: ActorGraph) -> None:
 def with_enough_registers(graph: ActorGraph) -> ActorGraph:
     """The same actors with more registers, as few as make the check content.
 
-    No actor gets fewer than it has. With these the orders of queues can be kept; for them to be kept without delays,
-    transfers may want more.
+    No actor gets fewer than it has. With these the orders of queues can be kept; `with_room` gives as many as it takes
+    to keep them without delay.
 
     Raises:
       DeadlockError: there is a circle that no registers break.

@@ -62,7 +62,7 @@ class Executor:
         self.graph, self.chunks, self.process, self.patience = graph, dict(chunks), process, patience
         self._transport = transport
         here = [spec for spec in graph.actors if graph.queue_of[spec.name].process == process]
-        wanted = {s.name for s in here if s.receives is None and s.name not in graph.receiver_of}
+        wanted = {spec.name for spec in here if graph.kind(spec.name) == "chunk"}
         if wanted != set(chunks):
             missing, unknown = sorted(wanted - set(chunks)), sorted(set(chunks) - wanted)
             raise ValueError(
@@ -166,7 +166,7 @@ class _Run:
     def _fire(self, actor: Actor) -> None:
         register, name, spec = actor.begin(), actor.name, actor.spec
         number = actor.fired if spec.phase == EACH else None
-        kind = "receive" if spec.receives else "send" if name in self.graph.receiver_of else "chunk"
+        kind = self.graph.kind(name)
         begin = time.perf_counter() if self.trace is not None else 0.0
         try:
             outputs = self._work(actor)

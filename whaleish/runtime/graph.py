@@ -55,6 +55,12 @@ class ActorGraph:
             found[sender] = found[receiver] = (sender, receiver)
         return found
 
+    def kind(self, actor: str) -> str:
+        """ "send" or "receive" for an end of a transfer, "chunk" for all others."""
+        if self.by_name[actor].receives is not None:
+            return "receive"
+        return "send" if actor in self.receiver_of else "chunk"
+
     def firings(self, actor: str) -> int:
         """How often an actor fires."""
         return self.micro_batches if self.by_name[actor].phase == EACH else 1
