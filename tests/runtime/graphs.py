@@ -222,7 +222,7 @@ def hangs(graph: ActorGraph) -> bool:
 
     thread = threading.Thread(target=go)
     thread.start()
-    stood_still = not ended.wait(0.2)
+    stood_still = not ended.wait(0.1)
     run._fail(KeyboardInterrupt())
     witness.abort()
     thread.join(LIMIT)

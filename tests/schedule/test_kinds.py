@@ -54,7 +54,7 @@ def test_live_activations_and_bubbles_of_gpipe() -> None:
         schedule = gpipe(stages, micro_batches)
         for costs in (Costs(), Costs(3, 2, 2), Costs(2, 1, 0)):
             _is_close(timeline(schedule, costs).bubble, (stages - 1) / (micro_batches + stages - 1))
-        assert all(_peak(schedule, stage) == micro_batches for stage in range(stages))
+        assert _peaks(schedule) == [micro_batches] * stages
 
 
 def test_live_activations_and_bubbles_of_1f1b() -> None:
@@ -62,7 +62,7 @@ def test_live_activations_and_bubbles_of_1f1b() -> None:
         schedule = one_f_one_b(stages, micro_batches)
         for costs in (Costs(), Costs(3, 2, 2), Costs(2, 1, 0)):
             _is_close(timeline(schedule, costs).bubble, (stages - 1) / (micro_batches + stages - 1))
-        assert all(_peak(schedule, stage) == min(micro_batches, stages - stage) for stage in range(stages))
+        assert _peaks(schedule) == [min(micro_batches, stages - stage) for stage in range(stages)]
 
 
 @pytest.mark.parametrize("per_device", PER_DEVICE)
@@ -87,7 +87,7 @@ def test_bubbles_of_interleaved(per_device: int) -> None:
 def test_live_activations_and_bubbles_of_zb_h1() -> None:
     for stages, micro_batches in SIZES:
         schedule = zb_h1(stages, micro_batches)
-        assert all(_peak(schedule, stage) == min(micro_batches, stages) for stage in range(stages))
+        assert _peaks(schedule) == [min(micro_batches, stages)] * stages
         for costs in (Costs(), Costs(2, 2, 1), Costs(3, 2, 1), Costs(1, 2, 1), Costs(2, 1, 0)):
             forward, backward, weight = costs.forward, costs.backward, costs.weight
             work = micro_batches * (forward + backward + weight)
@@ -151,13 +151,16 @@ def _shows(docstring: str, schedule: Schedule, costs: Costs) -> None:
     assert len(drawn) == len(schedule.devices)
 
 
-def _peak(schedule: Schedule, stage: int) -> int:
-    """The most live at once: counted by order, and once more by the clock."""
+def _peaks(schedule: Schedule) -> list[int]:
+    """For each stage the most micro-batches live at once: counted by order, and once more by the clock."""
     clock = timeline(schedule, Costs(1, 1, 1))
-    peak = max(count for _, count in clock.live(stage))
-    assert peak == schedule.registers(stage) == max(schedule.live(stage))
-    assert clock.live(stage)[-1] == (clock.live(stage)[-1][0], 0)
-    return peak
+    peaks = []
+    for stage in range(schedule.stages):
+        live = clock.live(stage)
+        peaks.append(max(count for _, count in live))
+        assert peaks[-1] == schedule.registers(stage)
+        assert live[-1][1] == schedule.live(stage)[-1] == 0
+    return peaks
 
 
 def _peak_of_device(schedule: Schedule, device: int) -> int:
