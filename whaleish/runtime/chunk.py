@@ -1,0 +1,24 @@
+"""Chunks: the work that an actor does when it fires."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Work = Callable[[list[Any]], Sequence[Any]]
+"""From the inputs of one firing to its outputs, which may be any objects."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What an actor does.
+
+    Attributes:
+      work: takes the actor's inputs, and after them its state; returns its outputs, and at their end the new state.
+      state: makes the state with which a run begins; None for a chunk without. A sum over micro-batches is a state:
+        the chunk adds to it, and who reads its last value reads the whole sum.
+    """
+
+    work: Work
+    state: Callable[[], Sequence[Any]] | None = None

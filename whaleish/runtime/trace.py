@@ -1,0 +1,79 @@
+"""Traces: when each firing began and ended, written as Chrome and Perfetto read it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Event(NamedTuple):
+    """A firing.
+
+    Attributes:
+      name, queue, process: of the actor; its queue stands for its device.
+      micro_batch: None for what runs once.
+      begin, end: in seconds, on the clock of `time.perf_counter`.
+      nbytes: of its outputs, or for the end of a transfer of what was moved.
+      kind: "chunk", "send" or "receive".
+    """
+
+    name: str
+    queue: str
+    process: int
+    micro_batch: int | None
+    begin: float
+    end: float
+    nbytes: int
+    kind: str = "chunk"
+
+
+class Trace:
+    """The events of one run or several; the threads of a run append to it."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def add(self, event: Event) -> None:
+        self.events.append(event)  # in CPython threads may append to a list at the same time
+
+    def to_json(self) -> dict[str, Any]:
+        """The trace in Chrome's format: a process for each process, a thread for each queue, times in microseconds."""
+        queues = list(dict.fromkeys((event.process, event.queue) for event in self.events))
+        start = min((event.begin for event in self.events), default=0.0)
+        named: list[dict[str, Any]] = [
+            {"ph": "M", "name": "thread_name", "pid": process, "tid": number, "args": {"name": queue}}
+            for number, (process, queue) in enumerate(queues)
+        ]
+        return {
+            "displayTimeUnit": "ms",
+            "traceEvents": named
+            + [
+                {
+                    "ph": "X",
+                    "name": event.name if event.micro_batch is None else f"{event.name} {event.micro_batch}",
+                    "cat": event.kind,
+                    "pid": event.process,
+                    "tid": queues.index((event.process, event.queue)),
+                    "ts": (event.begin - start) * 1e6,
+                    "dur": (event.end - event.begin) * 1e6,
+                    "args": {"device": event.queue, "micro_batch": event.micro_batch, "bytes": event.nbytes},
+                }
+                for event in sorted(self.events, key=lambda event: event.begin)
+            ],
+        }
+
+    def save(self, path: str | Path) -> None:
+        Path(path).write_text(json.dumps(self.to_json()))
+
+
+def nbytes(values: Sequence[Any]) -> int:
+    """The bytes of all values that say theirs (`nbytes`, as arrays and tensors do), also within lists."""
+    total = 0
+    for value in values:
+        if isinstance(value, list | tuple):
+            total += nbytes(value)
+        else:
+            total += int(getattr(value, "nbytes", 0))
+    return total
