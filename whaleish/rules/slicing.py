@@ -158,7 +158,7 @@ def reverse(op: OpView) -> list[Signature]:
     return _elsewhere(op, 1)
 
 
-@registry.register("Reverse")
+@registry.register("Reverse", lower=empty_as_zeros())
 def reverse_flagged(op: OpView) -> list[Signature]:
     """Old form: a flag for each dim."""
     flags = op.constants[1]
