@@ -116,6 +116,24 @@ class Carried:
                     changed |= self._split_list(op.type, family, have)
         return changed
 
+    def verify(self, taken: list[Candidate]) -> None:
+        """Holds against loops what passes after the search have made of its candidates.
+
+        Raises:
+          AssertionError: an iteration would leave a value in another layout than the next one reads.
+        """
+        made = made_layouts(self.graph, taken)
+        for index, (op, candidate) in enumerate(zip(self.graph.ops, taken, strict=True)):
+            if op.type in (LOOP_VARIABLE, NEXT_VALUE, LOOP_RESULT):
+                variable = op.outputs[0] if op.type == LOOP_VARIABLE else op.inputs[0]
+                found = {made[variable], *candidate.inputs, *candidate.outputs}
+                if len(found) > 1:
+                    layouts = " and ".join(sorted(map(str, found)))
+                    raise AssertionError(
+                        f"the plan contradicts itself: {self.graph.place(index)} is to be {layouts} at once. "
+                        "This is a mistake in whaleish; please report it"
+                    )
+
     def _weaken(self, variable: int, layout: Sbp, following: Sbp) -> bool:
         lasts = layout == following or (layout.is_split and following.is_partial) or variable in self._last
         if lasts:

@@ -30,7 +30,7 @@ def settle_partials(
 
     Args:
       taken: the candidate of each op. outputs: tensors that leave the step, where whole values are needed.
-      raw: ops that must read summands as they are; what they make of them is a sum of its own.
+      raw: ops that stay as they are. Those that read summands make sums of their own of them.
     """
     graph = view.graph
     made = made_layouts(graph, taken)
@@ -50,20 +50,24 @@ def settle_partials(
                 carried.update(results)
             elif not need.is_split:  # split from a sum is a reduction of its own, at half the price
                 wanted.add(tensor)
-    sources = {t: _source_bytes(view, made, taken, t) for t in partial - carried}
+    sources = {t: _source_bytes(view, made, taken, t, graph.tensors[t].producer in raw) for t in partial - carried}
     early = _sink_side(view, edges, sources, wanted)
     settled = list(taken)
     for index, op in enumerate(graph.ops):
-        if op.outputs and op.outputs[0] in early:
+        if op.outputs and op.outputs[0] in early and index not in raw:
             settled[index] = view.candidates(index)[0]
     return settled
 
 
-def _source_bytes(view: AxisView, made: Mapping[int, Sbp], taken: list[Candidate], tensor: int) -> float:
-    """What making a sum whole from gathered inputs costs, as the bytes of a sum whose reduction costs as much."""
+def _source_bytes(view: AxisView, made: Mapping[int, Sbp], taken: list[Candidate], tensor: int, fixed: bool) -> float:
+    """What making a sum whole from gathered inputs costs, as the bytes of a sum whose reduction costs as much.
+
+    Args:
+      fixed: whether the op that makes it must stay as it is.
+    """
     index, parts = view.graph.tensors[tensor].producer, view.axis.size
     candidate = taken[index]
-    if parts == 1 or len(candidate.outputs) != 1 or view.graph.ops[index].pinned:
+    if parts == 1 or len(candidate.outputs) != 1 or fixed:
         return inf
     seconds = gathering_seconds(view, made, index, candidate, view.candidates(index)[0])
     return seconds * view.cluster.link_rate * parts / (2 * (parts - 1))

@@ -89,7 +89,9 @@ def make_plan(
             i for i, c in enumerate(taken) if graph.ops[i].pinned or search.local.is_raw(i, c) or carried.concerns(i)
         }
         settled = settle_partials(view, taken, set(graph.outputs), raw)
-        outer.append(OuterAxis(axis, gather_inputs(view, settled, graph.outputs, raw)))
+        settled = gather_inputs(view, settled, graph.outputs, raw)
+        carried.verify(settled)
+        outer.append(OuterAxis(axis, settled))
         handles.append(search.layouts)
     return Plan(
         mesh=mesh,
