@@ -30,6 +30,8 @@ class Judge:
             candidates = [c for c in candidates if _is_wanted(c, wanted)]
         if op.phase == FORWARD and self.size > 1 and (op.type in PRODUCTS or role.dim is not None):
             candidates = [c for c in candidates if self._obeys(index, c, held)]
+            if role.kind == SPLIT and self.facts.pinned:
+                candidates = [c for c in candidates if self._as_stated(index, c, held)] or candidates
         return [c for c in candidates if self._lasts(index, c, held)]
 
     def wanted(self, index: int, held: Held) -> Sbp | None:
@@ -92,6 +94,16 @@ class Judge:
             if tensor not in facts.handles and need not in held[tensor]:
                 return False  # sharded where it is stored, not cut from a whole one
         return True
+
+    def _as_stated(self, index: int, candidate: Candidate, held: Held) -> bool:
+        """Whether a product reads the weights for which the user stated a split in that split."""
+        facts = self.facts
+        stated = (
+            (held[tensor][0], need)
+            for tensor, need in zip(self.graph.ops[index].inputs, candidate.inputs, strict=True)
+            if tensor in facts.weights and facts.weights[tensor] in facts.pinned
+        )
+        return all(need == sbp or not sbp.is_split for sbp, need in stated)
 
     def _pinned(self, index: int, candidate: Candidate, dim: int) -> bool:
         """Whether the variables that an op reads are split along the dim that `split(dim=...)` names."""
