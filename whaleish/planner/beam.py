@@ -67,6 +67,13 @@ class Look(Mapping[int, Layouts]):
         self.seen[tensor] = found
         return found
 
+    def get(self, tensor: int, default: Any = None) -> Any:
+        found = self._own.get(tensor)
+        if found is None:
+            return self._common.get(tensor, default)
+        self.seen[tensor] = found
+        return found
+
     def __iter__(self) -> Iterator[int]:
         return iter({**self._common, **self._own})
 

@@ -124,6 +124,8 @@ class Judge:
         replica = facts.role(index).kind != SPLIT
         sums, summands = False, []
         for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
+            if need == B:
+                continue
             if need.is_partial:
                 sums = True
                 if tensor not in facts.handles:
@@ -150,7 +152,10 @@ class Judge:
 
 def _is_wanted(candidate: Candidate, wanted: Sbp) -> bool:
     """Whether a candidate leaves its results whole or in the split that is wanted."""
-    if any(sbp.is_split and sbp != wanted for sbp in candidate.outputs):
+    made = {sbp for sbp in candidate.outputs if sbp not in (B, wanted)}
+    if not made:
+        return True
+    if any(sbp.is_split for sbp in made):
         return False
     # Whole tensors are not cut only to be summed again.
-    return any(sbp.is_partial for sbp in candidate.inputs) or not any(sbp.is_partial for sbp in candidate.outputs)
+    return any(sbp.is_partial for sbp in candidate.inputs) or not any(sbp.is_partial for sbp in made)

@@ -148,7 +148,7 @@ class Search:
     def _ways(self, index: int, held: Held) -> list[Way]:
         """The ways in which the search goes on at op `index`, given what is held."""
         options = self._options(index, held)
-        if options and not self.facts.branches(index):  # what moves least, then what computes least
+        if len(options) > 1 and not self.facts.branches(index):  # what moves least, then what computes least
             options = [min(options, key=lambda option: (option[0] + self._reducing(index, option[2]), option[1]))]
         return [Way(*option, self._changes(index, option[2], held)) for option in options]
 
@@ -163,7 +163,8 @@ class Search:
         for tensor, made in zip(op.outputs, candidate.outputs, strict=True):
             if tensor not in self.facts.handles:
                 changes[tensor] = (made,)
-        return changes | self.carried.noted(index, candidate, held)
+        changes.update(self.carried.noted(index, candidate, held))
+        return changes
 
     def _options(self, index: int, held: Held) -> list[tuple[float, float, Candidate]]:
         """(seconds of moving, seconds of computing, candidate) of everything that op `index` may do."""
