@@ -43,12 +43,17 @@ class Target:
 
     def text(self) -> str:
         who, figure = self.above
-        limit = f"{'at least' if self.at_least else 'at most'} {self.limit:g}"
+        limit = f"{'at least' if self.at_least else 'at most'} {self.limit / self.unit:g}"
         if self.below is None:
-            return f"{who}: {figure}, {limit}"
+            return f"{who}: {figure}{', MB' if self.unit > 1 else ''}, {limit}"
         other, other_figure = self.below
         second = other_figure if who == other else f"{other}'s"
         return f"{who}: {figure} over {second}, {limit}"
+
+    @property
+    def unit(self) -> float:
+        """What figures are divided by to be read: bytes are shown as megabytes."""
+        return 1e6 if self.below is None and self.above[1] == "peak" else 1.0
 
     def met(self, quotient: float) -> bool:
         return quotient >= self.limit if self.at_least else quotient <= self.limit
