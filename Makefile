@@ -7,6 +7,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 PYTEST := $(BIN)/python -m pytest
+# keras-hub for the tests, without what it needs to fetch models and to read text: its tensorflow-text would install a
+# second TensorFlow over the first.
+ALONE := keras-hub regex tokenizers
 ARGS ?=
 
 .PHONY: help demo test test-all lint format bench clean
@@ -53,6 +56,7 @@ $(VENV)/.demo: $(VENV)/.created setup.py
 
 $(VENV)/.dev: $(VENV)/.demo
 	$(PIP) install -c constraints.txt --no-build-isolation -e '.[cpu,demo,dev]'
+	$(PIP) install -c constraints.txt --no-deps $(ALONE)
 	@touch $@
 
 $(VENV)/.horovod: $(VENV)/.dev whaleish/launch/install.py

@@ -47,6 +47,19 @@ def test_targets_say_what_they_ask():
     assert PROMISE.text() == "ours: sent over promised, at most 1.02"
 
 
+def test_a_target_may_be_a_figure_alone():
+    fast, small = Target(("ours", "seconds"), None, 2), Target(("ours", "peak"), None, 3e9)
+    measured = figures()
+    measured["ours"].peak = 2e9
+    assert (quotient(fast, measured), quotient(small, measured)) == (2.0, 2e9)
+    assert math.isnan(quotient(fast, {}))
+    assert (fast.text(), small.text()) == ("ours: seconds, at most 2", "ours: peak, MB, at most 3000")
+    lines = [
+        " ".join(line.split()) for line in table(Benchmark("made-up", "", [fast, small], 1), measured).splitlines()
+    ]
+    assert "| ours: peak, MB, at most 3000 | 2000.000 | met |" in lines
+
+
 def test_the_table_has_the_columns_that_were_measured():
     text = table(BENCHMARK, figures())
     lines = [" ".join(line.split()) for line in text.splitlines()]
@@ -90,7 +103,7 @@ def test_processes_get_equal_threads_and_nothing_of_a_launcher(monkeypatch):
 def test_targets_speak_of_contestants_that_exist(benchmark):
     module = importlib.import_module(f"tools.bench.{benchmark.name.replace('-', '_')}")
     if hasattr(module, "BUILDERS"):
-        named = {who for target in benchmark.targets for who, _ in (target.above, target.below)}
+        named = {line[0] for target in benchmark.targets for line in (target.above, target.below) if line}
         assert named <= set(module.BUILDERS)
         ours = [name.startswith("whaleish") for name in module.BUILDERS]
         assert any(ours)
@@ -110,6 +123,12 @@ def test_measuring_puts_ranks_and_processes_together(monkeypatch):
     found = measure(Benchmark("made-up", "", [], steps=1, processes=2, memory=True), 1)["ours"]
     assert (found.seconds, found.cpu, found.sent) == ([2.0, 2.0], [1.0, 1.0], [20, 20])
     assert (found.promised, found.peak) == (9.0, 8)
+
+
+def test_a_peak_that_was_measured_by_part_is_kept(monkeypatch):
+    part = {"seconds": [1.0], "cpu": [1.0], "peak": 5}
+    monkeypatch.setattr("tools.bench.measure._processes", lambda *args: [{"contestants": {"part": part}, "peak": 9}])
+    assert measure(Benchmark("made-up", "", [], steps=1), 1)["part"].peak == 5
 
 
 def test_a_contestant_that_fails_is_an_error_with_its_output():

@@ -219,3 +219,30 @@ def test_what_is_no_layout_of_a_value(world_of) -> None:
         wh.layout(early, "S(0)")
     with pytest.raises(RuntimeError, match="outside a step"):
         wh.layout(tf.ones([4]), "S(0)")
+
+
+def test_a_product_under_split_reads_its_weight_as_stated(world_of) -> None:
+    """Gathering this weight would move less than summing the product, and would undo what was stated."""
+    rng = np.random.default_rng(5)
+    up, down = (tf.Variable(rng.normal(size=shape)) for shape in ((16, 8), (8, 16)))
+    x = tf.constant(rng.normal(size=(128, 16)))
+    wh.layout(up, "S(1)")
+    wh.layout(down, "S(0)")
+
+    def loss_of(x):
+        with wh.split():
+            y = x + tf.tanh(x @ up) @ down
+            y = y - tf.reduce_mean(y, -1, keepdims=True)
+            return tf.reduce_mean(y * y)
+
+    @wh.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = loss_of(x)
+        return loss, tape.gradient(loss, [up, down])
+
+    program = step.program_for(x)
+    graph = program.capture.graph
+    (product,) = (index for index, op in enumerate(graph.ops) if op.type == "MatMul" and op.name == "matmul_1")
+    assert str(program.plan.choices[product]) == "S(1) S(0) -> P"
+    np.testing.assert_allclose(step(x)[0], tf.function(loss_of)(x), rtol=1e-9)

@@ -28,22 +28,32 @@ comes last, so that the variables of the others are TensorFlow's own."""
 
 @dataclass(frozen=True)
 class Target:
-    """A demand on the quotient of two figures.
+    """A demand on the quotient of two figures, or on one.
 
     Attributes:
-      above, below: the line: (contestant, figure) over and under it. Figures are those of `measure.Figures`.
+      above, below: the line: (contestant, figure) over and under it. Figures are those of `measure.Figures`. Where
+        nothing is below, the figure itself is meant, in seconds or bytes.
       limit: what the quotient may be at most; at least, if `at_least`.
     """
 
     above: tuple[str, str]
-    below: tuple[str, str]
+    below: tuple[str, str] | None
     limit: float
     at_least: bool = False
 
     def text(self) -> str:
-        (who, figure), (other, other_figure) = self.above, self.below
+        who, figure = self.above
+        limit = f"{'at least' if self.at_least else 'at most'} {self.limit / self.unit:g}"
+        if self.below is None:
+            return f"{who}: {figure}{', MB' if self.unit > 1 else ''}, {limit}"
+        other, other_figure = self.below
         second = other_figure if who == other else f"{other}'s"
-        return f"{who}: {figure} over {second}, {'at least' if self.at_least else 'at most'} {self.limit:g}"
+        return f"{who}: {figure} over {second}, {limit}"
+
+    @property
+    def unit(self) -> float:
+        """What figures are divided by to be read: bytes are shown as megabytes."""
+        return 1e6 if self.below is None and self.above[1] == "peak" else 1.0
 
     def met(self, quotient: float) -> bool:
         return quotient >= self.limit if self.at_least else quotient <= self.limit

@@ -32,7 +32,7 @@ class Figures:
       seconds: of each step, those of its slowest rank. cpu: of all ranks together, in seconds.
       sent: bytes per step and host, the mean over hosts. promised: the same by the plan.
       losses: of each step, those of the warming ones first.
-      peak: the most memory that a rank had, in bytes; 0 where it was not measured.
+      peak: the most memory that a rank had, or what was measured says that it took, in bytes; 0 where not measured.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -52,12 +52,15 @@ class Figures:
 
 
 def quotient(target: Target, figures: Mapping[str, Figures]) -> float:
-    """The quotient of a target, as measured; NaN where a figure is missing.
+    """The quotient of a target, as measured, or its one figure; NaN where a figure is missing.
 
     Steps that were taken by turns are divided one by one, and the median of that is taken: other load on the machine
     then weighs on both.
     """
-    (who, figure), (other, other_figure) = target.above, target.below
+    who, figure = target.above
+    if target.below is None:
+        return figures[who].median(figure) if who in figures else float("nan")
+    other, other_figure = target.below
     if who not in figures or other not in figures:
         return float("nan")
     above, below = getattr(figures[who], figure), getattr(figures[other], other_figure)
@@ -87,6 +90,7 @@ def _merge(figures: dict[str, Figures], ranks: list[dict[str, Any]]) -> None:
         found.sent += map(statistics.mean, zip(*(rank.get("sent", ()) for rank in own), strict=True))
         found.losses += own[0].get("losses", [])
         found.promised, found.note = own[0].get("promised"), own[0].get("note", "")
+        found.peak = max([found.peak, *(rank.get("peak", 0.0) for rank in own)])
 
 
 def _processes(benchmark: Benchmark, names: str, steps: int, warm: int) -> list[dict[str, Any]]:

@@ -55,4 +55,29 @@ EMBEDDING = Benchmark(
     steps=10,
     hosts=4,
 )
-SUITE = {benchmark.name: benchmark for benchmark in (CLASSIFIER, EMBEDDING, RESNET50, ONE_PROCESS, COMPILE)}
+PLANNING = Benchmark(
+    "planning",
+    "compiling transformers of 12 to 100 layers and ResNet-50, with AdamW",
+    [
+        Target(("ResNet-50: replica", "cpu"), None, 2),
+        *(Target((f"100 layers: {scopes}", "cpu"), None, 10) for scopes in ("replica", "split", "2x2")),
+        Target(("100 layers: 2x2", "cpu"), ("50 layers: 2x2", "cpu"), 2.2),
+        Target(("100 layers: 2x2", "peak"), None, 2e9),
+    ],
+    steps=1,
+    warm=0,
+)
+TRANSFORMER = Benchmark(
+    "transformer",
+    "a transformer block, 1024 wide, 4 sequences of 128, SGD, split over 2 virtual devices in one process",
+    [
+        Target(("whaleish", "seconds"), ("dtensor", "seconds"), 0.95),
+        Target(("whaleish", "cpu"), ("single", "cpu"), 1.1),
+    ],
+    steps=30,
+    threads=(2, 2),
+)
+SUITE = {
+    benchmark.name: benchmark
+    for benchmark in (CLASSIFIER, EMBEDDING, RESNET50, ONE_PROCESS, TRANSFORMER, COMPILE, PLANNING)
+}

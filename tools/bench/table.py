@@ -28,7 +28,9 @@ def table(benchmark: Benchmark, figures: Mapping[str, Figures]) -> str:
     targets = [["target", "measured", ""]]
     for target in benchmark.targets:
         measured = quotient(target, figures)
-        targets.append([target.text(), f"{measured:.3f}", "met" if target.met(measured) else "**missed**"])
+        targets.append(
+            [target.text(), f"{measured / target.unit:.3f}", "met" if target.met(measured) else "**missed**"]
+        )
     lines += _grid(targets)
     lines += [f"\n{name}: {found.note}." for name, found in figures.items() if found.note]
     return "\n".join(lines) + "\n"

@@ -11,7 +11,7 @@ which its first element is written.
 from __future__ import annotations
 
 from whaleish.graph import LogicalGraph
-from whaleish.planner.judge import Held
+from whaleish.planner.beam import Held
 from whaleish.planner.view import AxisView, Candidate, made_layouts
 from whaleish.rules.control import CONTROL, LOOP_RESULT, LOOP_VARIABLE, NEXT_VALUE
 from whaleish.sbp import B, Sbp
@@ -85,11 +85,12 @@ class Carried:
         same = Candidate((layout,) * len(op.inputs), (layout,) * len(op.outputs), False, 0, 0.0)
         return found or [same]
 
-    def note(self, index: int, candidate: Candidate, held: dict[int, tuple[Sbp, ...]]) -> None:
-        """Takes down the layout of a list that an op decides."""
+    def noted(self, index: int, candidate: Candidate, held: Held) -> dict[int, tuple[Sbp, ...]]:
+        """The layout of a list that an op decides, as it is held."""
         family = self._list_of.get(index)
-        if family is not None and self.graph.ops[index].type not in _EMPTY and _key(family) not in held:
-            held[_key(family)] = (self._list_layout(index, candidate),)
+        if family is None or self.graph.ops[index].type in _EMPTY or _key(family) in held:
+            return {}
+        return {_key(family): (self._list_layout(index, candidate),)}
 
     def settle(self, taken: list[Candidate], held: Held) -> list[Candidate]:
         """The candidates with the layouts that lists have turned out to have."""

@@ -6,16 +6,12 @@ result: they only keep layouts from being chosen that have to be undone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from whaleish.graph import FORWARD, UPDATE
+from whaleish.planner.beam import Held
 from whaleish.planner.facts import HEAVY, PRODUCTS, Facts
 from whaleish.planner.roles import SPLIT
 from whaleish.planner.view import Candidate
 from whaleish.sbp import B, S, Sbp
-
-Held = Mapping[int, tuple[Sbp, ...]]
-"""Tensor -> layouts in which it exists, the one it was made in first."""
 
 _LOOK_AHEAD = 8  # tensors to follow, to see what a broadcast or a random tensor is for
 
@@ -26,14 +22,17 @@ class Judge:
     def __init__(self, facts: Facts, size: int) -> None:
         self.facts, self.graph, self.size = facts, facts.graph, size
 
-    def allows(self, index: int, candidate: Candidate, held: Held, wanted: Sbp | None) -> bool:
-        """Whether op `index` may take a candidate; `wanted` is what `wanted` says of the op."""
+    def allowed(self, index: int, candidates: list[Candidate], held: Held) -> list[Candidate]:
+        """The candidates that op `index` may take."""
+        op, role = self.graph.ops[index], self.facts.role(index)
+        wanted = self.wanted(index, held)
         if wanted is not None:
-            if any(sbp.is_split and sbp != wanted for sbp in candidate.outputs):
-                return False
-            if any(sbp.is_partial for sbp in candidate.outputs) and not any(sbp.is_partial for sbp in candidate.inputs):
-                return False  # whole tensors are not cut only to be summed again
-        return self._obeys(index, candidate, held) and self._lasts(index, candidate, held)
+            candidates = [c for c in candidates if _is_wanted(c, wanted)]
+        if op.phase == FORWARD and self.size > 1 and (op.type in PRODUCTS or role.dim is not None):
+            candidates = [c for c in candidates if self._obeys(index, c, held)]
+            if role.kind == SPLIT and self.facts.pinned:
+                candidates = [c for c in candidates if self._as_stated(index, c, held)] or candidates
+        return [c for c in candidates if self._lasts(index, c, held)]
 
     def wanted(self, index: int, held: Held) -> Sbp | None:
         """The split that an op which reads only whole or partial tensors may leave its result in; B: none; None: any.
@@ -74,10 +73,8 @@ class Judge:
         return B
 
     def _obeys(self, index: int, candidate: Candidate, held: Held) -> bool:
-        """Whether a candidate does with the op's weights what its scope asks."""
+        """Whether a candidate of a forward op does with its weights what its scope asks."""
         op, facts, role = self.graph.ops[index], self.facts, self.facts.role(index)
-        if op.phase != FORWARD or self.size == 1:
-            return True
         if role.dim is not None and not self._pinned(index, candidate, role.dim):
             return False
         if op.type not in PRODUCTS:
@@ -98,6 +95,16 @@ class Judge:
                 return False  # sharded where it is stored, not cut from a whole one
         return True
 
+    def _as_stated(self, index: int, candidate: Candidate, held: Held) -> bool:
+        """Whether a product reads the weights for which the user stated a split in that split."""
+        facts = self.facts
+        stated = (
+            (held[tensor][0], need)
+            for tensor, need in zip(self.graph.ops[index].inputs, candidate.inputs, strict=True)
+            if tensor in facts.weights and facts.weights[tensor] in facts.pinned
+        )
+        return all(need == sbp or not sbp.is_split for sbp, need in stated)
+
     def _pinned(self, index: int, candidate: Candidate, dim: int) -> bool:
         """Whether the variables that an op reads are split along the dim that `split(dim=...)` names."""
         for tensor, need in zip(self.graph.ops[index].inputs, candidate.inputs, strict=True):
@@ -115,25 +122,40 @@ class Judge:
         """
         op, facts = self.graph.ops[index], self.facts
         replica = facts.role(index).kind != SPLIT
-        summands = []
+        sums, summands = False, []
         for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
-            if need.is_partial and tensor not in facts.handles:
-                if held[tensor][0].is_split:
+            if need == B:
+                continue
+            if need.is_partial:
+                sums = True
+                if tensor not in facts.handles:
+                    if held[tensor][0].is_split:
+                        return False
+                    summands += [facts.sizes[tensor]] if held[tensor][0].is_partial else []
+            elif need.is_split and need.dim:
+                if replica and tensor in facts.argument_like and held[tensor][0] == B:
                     return False
-                summands += [facts.sizes[tensor]] if held[tensor][0].is_partial else []
-            if replica and need.is_split and need.dim and tensor in facts.argument_like and held[tensor][0] == B:
-                return False
-            # A sum that a product reads split is the gradient of a batch: along it, the gradients of weights are sums.
-            split_sum = need.is_split and need.dim and any(sbp.is_partial for sbp in held.get(tensor, ()))
-            if (
-                op.phase != FORWARD
-                and op.type in HEAVY
-                and split_sum
-                and (self.graph.tensors[tensor].shape or (0,))[0] in facts.batches
-            ):
-                return False
-        if not any(sbp.is_partial for sbp in candidate.inputs):
+                # A sum that a product reads split is the gradient of a batch: along it, gradients of weights are sums.
+                if (
+                    op.phase != FORWARD
+                    and op.type in HEAVY
+                    and any(sbp.is_partial for sbp in held.get(tensor, ()))
+                    and (self.graph.tensors[tensor].shape or (0,))[0] in facts.batches
+                ):
+                    return False
+        if not sums:
             return True
         if op.type in HEAVY:
             return False
         return bool(summands) and sum(summands) >= max((facts.sizes[t] for t in op.outputs), default=0)
+
+
+def _is_wanted(candidate: Candidate, wanted: Sbp) -> bool:
+    """Whether a candidate leaves its results whole or in the split that is wanted."""
+    made = {sbp for sbp in candidate.outputs if sbp not in (B, wanted)}
+    if not made:
+        return True
+    if any(sbp.is_split for sbp in made):
+        return False
+    # Whole tensors are not cut only to be summed again.
+    return any(sbp.is_partial for sbp in candidate.inputs) or not any(sbp.is_partial for sbp in made)

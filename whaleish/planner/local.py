@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from whaleish.graph import BACKWARD
+from whaleish.planner.beam import Held
 from whaleish.planner.facts import Facts
-from whaleish.planner.judge import Held
 from whaleish.planner.roles import PlanError
 from whaleish.planner.view import Candidate
 from whaleish.rules.control import CONDITION, LOOP

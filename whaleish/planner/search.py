@@ -13,13 +13,14 @@ tensor, which has the dual layout. That is why two stacked products come out col
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 
 from whaleish.boxing.volume import volume
 from whaleish.cluster import Cluster
 from whaleish.collector import collector_paused
 from whaleish.graph import FORWARD, LogicalGraph
 from whaleish.mesh import Mesh
+from whaleish.planner.beam import Beam, Held, Way
 from whaleish.planner.carried import Carried
 from whaleish.planner.facts import Facts
 from whaleish.planner.gathering import gather_inputs
@@ -32,7 +33,6 @@ from whaleish.planner.roles import SPLIT, PlanError, find_roles
 from whaleish.planner.view import AxisView, Candidate, OuterAxis, choice_of, made_layouts
 from whaleish.sbp import B, Layout, Sbp, dual
 
-BEAM = 24
 _INFINITE = float("inf")
 
 
@@ -113,20 +113,6 @@ def _cuts(graph: LogicalGraph, outer: Sequence[OuterAxis], handles: Sequence[Map
     return cuts
 
 
-@dataclass(slots=True)
-class _State:
-    """One way to have carried out the ops so far.
-
-    Attributes:
-      held: tensor -> layouts in which it exists, the one it was made in first.
-      trail: the candidates taken, newest first, as a linked list.
-    """
-
-    cost: float = 0.0
-    held: dict[int, tuple[Sbp, ...]] = field(default_factory=dict)
-    trail: tuple[Candidate, object] | None = None
-
-
 class Search:
     """One run of the search over one axis.
 
@@ -145,75 +131,58 @@ class Search:
 
     def run(self) -> list[Candidate]:
         """The candidate taken for each op; fills `layouts` with those of the variables' handles."""
-        beam = [_State(held={handle: (sbp,) for handle, sbp in self.fixed.items()})]
-        for index in range(len(self.graph.ops)):
-            beam = self._advance(index, beam)
-        best = min(beam, key=lambda state: state.cost)
-        self.layouts = {handle: best.held[handle][0] for handle in self.facts.handles if handle in best.held}
-        taken: list[Candidate] = []
-        trail = best.trail
-        while trail is not None:
-            taken.append(trail[0])
-            trail = trail[1]  # type: ignore[assignment]
-        return self.carried.settle(taken[::-1], best.held)
+        facts = self.facts
+        beam = Beam({handle: (sbp,) for handle, sbp in self.fixed.items()}, facts.last_forward_use)
+        for index, op in enumerate(self.graph.ops):
+            touched = (*op.inputs, *op.outputs)
+            gone = [t for t in touched if facts.last_use[t] <= index and t not in facts.handles]
+            if not beam.advance(index, partial(self._ways, index), gone):
+                raise self._unsatisfied(index)
+        taken, held = beam.best()
+        self.layouts = {handle: held[handle][0] for handle in facts.handles if handle in held}
+        return self.carried.settle(taken, held)
 
-    def _advance(self, index: int, beam: list[_State]) -> list[_State]:
-        branches = self.facts.branches(index)
-        merged: dict[object, _State] = {}
-        for state in beam:
-            options = self._options(index, state)
-            if options and not branches:  # what moves least, then what computes least
-                options = [min(options, key=lambda option: (option[0] + self._reducing(index, option[2]), option[1]))]
-            for number, (moving, computing, candidate) in enumerate(options):
-                held = state.held if number == len(options) - 1 else dict(state.held)
-                self._take(index, candidate, held)
-                successor = _State(state.cost + moving + computing, held, (candidate, state.trail))
-                key = self._frontier(index, held) if branches or len(beam) > 1 else None
-                if key not in merged or successor.cost < merged[key].cost:
-                    merged[key] = successor
-        if not merged:
-            raise self._unsatisfied(index)
-        return sorted(merged.values(), key=lambda state: state.cost)[:BEAM]
+    def _ways(self, index: int, held: Held) -> list[Way]:
+        """The ways in which the search goes on at op `index`, given what is held."""
+        options = self._options(index, held)
+        if len(options) > 1 and not self.facts.branches(index):  # what moves least, then what computes least
+            options = [min(options, key=lambda option: (option[0] + self._reducing(index, option[2]), option[1]))]
+        return [Way(*option, self._changes(index, option[2], held)) for option in options]
 
-    def _frontier(self, index: int, held: dict[int, tuple[Sbp, ...]]) -> frozenset[object]:
-        """What later forward ops can tell states apart by."""
-        uses = self.facts.last_forward_use
-        return frozenset(item for item in held.items() if uses.get(item[0], index + 1) > index)
-
-    def _take(self, index: int, candidate: Candidate, held: dict[int, tuple[Sbp, ...]]) -> None:
+    def _changes(self, index: int, candidate: Candidate, held: Held) -> dict[int, tuple[Sbp, ...]]:
+        """What is held otherwise after op `index`."""
         op = self.graph.ops[index]
+        changes: dict[int, tuple[Sbp, ...]] = {}
         for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
-            layouts = held.get(tensor, ())
+            layouts = changes.get(tensor) or held.get(tensor, ())
             if need not in layouts:
-                held[tensor] = (*layouts, need)
+                changes[tensor] = (*layouts, need)
         for tensor, made in zip(op.outputs, candidate.outputs, strict=True):
             if tensor not in self.facts.handles:
-                held[tensor] = (made,)
-        self.carried.note(index, candidate, held)
-        for tensor in (*op.inputs, *op.outputs):
-            if self.facts.last_use[tensor] <= index and tensor not in self.facts.handles:
-                held.pop(tensor, None)
+                changes[tensor] = (made,)
+        changes.update(self.carried.noted(index, candidate, held))
+        return changes
 
-    def _options(self, index: int, state: _State) -> list[tuple[float, float, Candidate]]:
-        """(seconds of moving, seconds of computing, candidate) of everything that op `index` may do in a state."""
+    def _options(self, index: int, held: Held) -> list[tuple[float, float, Candidate]]:
+        """(seconds of moving, seconds of computing, candidate) of everything that op `index` may do."""
         op, parts = self.graph.ops[index], self.view.axis.size
         if op.type == "Placeholder":
             return [(0.0, 0.0, Candidate((), (self.arrivals.get(op.outputs[0], B),), False, 0, 0.0))]
         if op.pinned:
             sbp = self.facts.pinned[op.outputs[0]]
-            moving = self._boxing(op.inputs[0], sbp, state, op.phase)
+            moving = self._boxing(op.inputs[0], sbp, held, op.phase)
             return [(moving, 0.0, Candidate((sbp,), (sbp,), False, 0, 0.0))]
         found = []
-        judged = not self.carried.decides(index, state.held)
-        wanted = self.judge.wanted(index, state.held) if judged else None
-        for candidate in self._with_units(index, state):
-            if judged and not self.judge.allows(index, candidate, state.held, wanted):
-                continue
+        candidates = self._with_units(index, held)
+        if not self.carried.decides(index, held):
+            candidates = self.judge.allowed(index, candidates, held)
+        for candidate in candidates:
             moving = 0.0
             if candidate.inner_bytes and not (candidate.expands and self.facts.role(index).kind == SPLIT):
                 moving += self.view.cluster.boxing_seconds(2 * (parts - 1) * candidate.inner_bytes, parts)
             for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
-                moving += self._boxing(tensor, need, state, op.phase)
+                if need not in held.get(tensor, ()):
+                    moving += self._boxing(tensor, need, held, op.phase)
             if moving < _INFINITE:
                 found.append((moving, candidate.seconds * self.facts.repeats[index], candidate))
         return found
@@ -226,49 +195,50 @@ class Search:
         sums = sum(self.facts.nbytes[t] for t, s in zip(op.outputs, candidate.outputs, strict=True) if s.kind == "P")
         return self.view.cluster.boxing_seconds((parts - 1) * sums, parts)
 
-    def _with_units(self, index: int, state: _State) -> list[Candidate]:
+    def _with_units(self, index: int, held: Held) -> list[Candidate]:
         """The op's candidates, and those scaled to inputs that are split on multiples of larger units."""
         found = list(self.view.candidates(index))
-        for candidate in found[:]:
-            for position, tensor in enumerate(self.graph.ops[index].inputs):
+        inputs = enumerate(self.graph.ops[index].inputs)
+        large = [(p, have) for p, t in inputs for have in held.get(t) or self._mates(t, held)[:1] if have.unit > 1]
+        for candidate in found[:] if large else ():
+            for position, have in large:
                 need = candidate.inputs[position]
-                for have in state.held.get(tensor) or self._mates(tensor, state)[:1]:
-                    if need.is_split and have.is_split and have.dim == need.dim and have.unit != need.unit:
-                        scaled = self.view.scaled(index, candidate, position, have.unit)
-                        if scaled is not None and scaled not in found:
-                            found.append(scaled)
-        return self.carried.fit(index, self.local.fit(index, found, state.held), state.held)
+                if need.is_split and have.is_split and have.dim == need.dim and have.unit != need.unit:
+                    scaled = self.view.scaled(index, candidate, position, have.unit)
+                    if scaled is not None and scaled not in found:
+                        found.append(scaled)
+        return self.carried.fit(index, self.local.fit(index, found, held), held)
 
-    def _boxing(self, tensor: int, need: Sbp, state: _State, phase: str) -> float:
+    def _boxing(self, tensor: int, need: Sbp, held: Held, phase: str) -> float:
         facts, parts = self.facts, self.view.axis.size
         if tensor in facts.handles:
-            return self._handle_cost(tensor, need, state)
+            return self._handle_cost(tensor, need, held)
         if tensor in self.carried.lists:
             return 0.0
-        held, nbytes = state.held[tensor], facts.nbytes[tensor]
-        if need in held:
+        layouts, nbytes = held[tensor], facts.nbytes[tensor]
+        if need in layouts:
             return 0.0
-        moved = min(volume(have, need, nbytes, parts) for have in held)
+        moved = min(volume(have, need, nbytes, parts) for have in layouts)
         if phase == FORWARD and facts.has_backward and tensor in facts.differentiable:
-            moved += volume(dual(need), dual(held[0]), nbytes, parts)
+            moved += volume(dual(need), dual(layouts[0]), nbytes, parts)
         moved *= facts.repeats[self.graph.tensors[tensor].producer]
         return self.view.cluster.boxing_seconds(moved, parts) if moved < _INFINITE else _INFINITE
 
-    def _handle_cost(self, handle: int, need: Sbp, state: _State) -> float:
+    def _handle_cost(self, handle: int, need: Sbp, held: Held) -> float:
         """A variable has one layout, free to choose at its first use."""
         facts, parts = self.facts, self.view.axis.size
-        if handle in state.held:
-            return 0.0 if state.held[handle][0] == need else _INFINITE
+        if handle in held:
+            return 0.0 if held[handle][0] == need else _INFINITE
         if handle in facts.splittable:
             # The gradient of a whole weight that parts use is a partial sum, and must be reduced.
             reduced = 2 * (parts - 1) * facts.nbytes[handle] if need == B and facts.has_backward else 0.0
             return _INFINITE if need.is_partial else self.view.cluster.boxing_seconds(reduced, parts)
-        mates = self._mates(handle, state)
+        mates = self._mates(handle, held)
         return 0.0 if need == (mates[0] if mates else B) else _INFINITE
 
-    def _mates(self, handle: int, state: _State) -> list[Sbp]:
+    def _mates(self, handle: int, held: Held) -> list[Sbp]:
         """Layouts of the variables that a variable should be stored like, where they are settled."""
-        return [state.held[mate][0] for mate in self.facts.mates.get(handle, ()) if mate in state.held]
+        return [held[mate][0] for mate in self.facts.mates.get(handle, ()) if mate in held]
 
     def _unsatisfied(self, index: int) -> PlanError:
         op, facts, size = self.graph.ops[index], self.facts, self.view.axis.size

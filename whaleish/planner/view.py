@@ -52,13 +52,10 @@ def choice_of(candidates: Sequence[Candidate]) -> Choice:
 def op_view(graph: LogicalGraph, index: int) -> OpView:
     """An op without its name and place, as rules see it."""
     op, tensors = graph.ops[index], graph.tensors
-    return OpView(
-        op.type,
-        op.attrs,
-        tuple(TensorSpec(tensors[t].shape, tensors[t].dtype) for t in op.inputs),
-        tuple(TensorSpec(tensors[t].shape, tensors[t].dtype) for t in op.outputs),
-        tuple(graph.constants.get(t) for t in op.inputs),
-    )
+    made = [tensors[t] for t in (*op.inputs, *op.outputs)]
+    specs = tuple([TensorSpec(tensor.shape, tensor.dtype) for tensor in made])
+    count = len(op.inputs)
+    return OpView(op.type, op.attrs, specs[:count], specs[count:], tuple(map(graph.constants.get, op.inputs)))
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ import numpy as np
 from whaleish.sbp import B, Layout, Sbp
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
+class TensorSpec(NamedTuple):
     """Shape and dtype of an op's input or output.
 
     A resource tensor has dtype "resource" and the shape of its variable; `shape` is None where it is unknown.
