@@ -95,6 +95,19 @@ def test_coordinates(sizes: list[int]) -> None:
     assert places == list(itertools.product(*map(range, sizes)))
 
 
+@given(st.lists(st.tuples(st.integers(1, 4), st.booleans()), min_size=1, max_size=3))
+def test_axes_of_time(axes: list[tuple[int, bool]]) -> None:
+    """Parts that differ only in time are on one device, and on each device is one part of each time."""
+    mesh = Mesh(tuple(Axis(f"a{n}", size, time=time) for n, (size, time) in enumerate(axes)))
+    together = [(mesh.device(part), mesh.time(part)) for part in range(mesh.size)]
+    assert len(set(together)) == mesh.size
+    assert {mesh.device(part) for part in range(mesh.size)} == set(range(mesh.in_space.size)) == set(mesh.devices)
+    for part in range(mesh.size):
+        assert mesh.in_space.coordinate(mesh.place(part)) == mesh.without_time(mesh.coordinate(part))
+    layout = tuple(S(n) for n in range(len(mesh.in_space.axes)))
+    assert mesh.without_time(mesh.at_all_times(layout)) == layout
+
+
 def test_text() -> None:
     assert Mesh((Axis("data", 2, (3, 1)), Axis("model", 2)), (3, 1, 0, 2)).text() == "data:2[3,1] x model:2"
 

@@ -15,6 +15,7 @@ _HOMES = {
     "Plan": "whaleish.planner",
     "PlanError": "whaleish.planner",
     "ScopeError": "whaleish.scopes",
+    "accumulate": "whaleish.scopes",
     "auto": "whaleish.scopes",
     "distribute_dataset": "whaleish.dataset",
     "function": "whaleish.step",

@@ -18,7 +18,7 @@ class Scope:
     """One `with` of the user's, as an annotation.
 
     Attributes:
-      kind: "replica", "split", "stage", "pipeline", "local_statistics" or "auto".
+      kind: "replica", "split", "accumulate", "stage", "pipeline", "local_statistics" or "auto".
       number: which entering of which scope it was, in the order of the trace.
       options: the scope's arguments that are not their defaults, as sorted (name, value) pairs.
     """

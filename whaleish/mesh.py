@@ -6,10 +6,13 @@ import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
+from typing import TypeVar
 
-from whaleish.sbp import Layout, S, Sbp
+from whaleish.sbp import B, Layout, S, Sbp
 
 Shape = tuple[int, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -20,11 +23,13 @@ class Axis:
       name: what plans call it.
       size: how many parts it has.
       shares: relative sizes of the parts; None: as equal as can be, the first N mod p parts one longer.
+      time: whether the parts are on the same device, one after another: micro-batches.
     """
 
     name: str
     size: int
     shares: tuple[int, ...] | None = None
+    time: bool = False
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -87,16 +92,15 @@ class Mesh:
 
     Attributes:
       axes: outer to inner.
-      devices: indices into the cluster's devices, one per part; the default is 0, 1, 2...
+      devices: indices into the cluster's devices, one for each place on the axes that are not of time; the default is
+        0, 1, 2...
     """
 
     axes: tuple[Axis, ...]
     devices: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        count = 1
-        for axis in self.axes:
-            count *= axis.size
+        count = prod(axis.size for axis in self.axes if not axis.time)
         if not self.devices:
             object.__setattr__(self, "devices", tuple(range(count)))
         if len(self.devices) != count or len(set(self.devices)) != count:
@@ -104,7 +108,34 @@ class Mesh:
 
     @property
     def size(self) -> int:
-        return len(self.devices)
+        """The number of parts."""
+        return prod(axis.size for axis in self.axes)
+
+    @property
+    def in_space(self) -> Mesh:
+        """The devices, without axes of time."""
+        return Mesh(tuple(axis for axis in self.axes if not axis.time), self.devices)
+
+    def place(self, part: int) -> int:
+        """The number of a part's place among the devices, which parts that differ only in time share."""
+        return self.in_space.number(self.without_time(self.coordinate(part)))
+
+    def device(self, part: int) -> int:
+        """The device that a part is on."""
+        return self.devices[self.place(part)]
+
+    def time(self, part: int) -> tuple[int, ...]:
+        """When a part has its turn: where it stands on the axes of time."""
+        return tuple(at for axis, at in zip(self.axes, self.coordinate(part), strict=True) if axis.time)
+
+    def without_time(self, entries: Sequence[T]) -> tuple[T, ...]:
+        """Of a coordinate or layout, what it says of the axes that are not of time."""
+        return tuple(entry for axis, entry in zip(self.axes, entries, strict=True) if not axis.time)
+
+    def at_all_times(self, layout: Layout) -> Layout:
+        """The layout of what is the same at all times, from its entries for the other axes."""
+        entries = iter(layout)
+        return tuple(B if axis.time else next(entries) for axis in self.axes)
 
     def coordinate(self, part: int) -> tuple[int, ...]:
         """Where part number `part` stands on each axis."""
@@ -124,7 +155,7 @@ class Mesh:
     @property
     def flat(self) -> Mesh:
         """The same devices along a single axis, with equal shares."""
-        return Mesh((Axis("d", self.size),), self.devices)
+        return Mesh((Axis("d", len(self.devices)),), self.devices)
 
     def group(self, axis: int, part: int) -> tuple[int, ...]:
         """The parts that differ from `part` only in where they stand on an axis, in its order."""
@@ -171,9 +202,10 @@ class Mesh:
         return tuple(length for _, length in self.pieces(shape, layout, part))
 
     def text(self) -> str:
-        """`data:4` for one axis, `data:2 x model:2` for two, shares as `data:2[3,1]`."""
+        """`data:4` for one axis, `data:2 x model:2` for two, shares as `data:2[3,1]`, axes of time as `micro~4`."""
         return " x ".join(
-            f"{axis.name}:{axis.size}" + (f"[{','.join(map(str, axis.shares))}]" if axis.shares else "")
+            f"{axis.name}{'~' if axis.time else ':'}{axis.size}"
+            + (f"[{','.join(map(str, axis.shares))}]" if axis.shares else "")
             for axis in self.axes
         )
 

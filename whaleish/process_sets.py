@@ -15,8 +15,9 @@ def process_sets(mesh: Mesh, world: World) -> tuple[int, ...]:
 
     To be called by all ranks with the same mesh, in the same order: making a set is a collective of all ranks.
     """
-    part = mesh.devices.index(world.rank)
-    return tuple(_along(mesh, axis, world.size)[part] for axis in range(len(mesh.axes)))
+    space = mesh.in_space
+    part, numbers = space.devices.index(world.rank), iter(range(len(space.axes)))
+    return tuple(EVERYBODY if axis.time else _along(space, next(numbers), world.size)[part] for axis in mesh.axes)
 
 
 def _along(mesh: Mesh, axis: int, size: int) -> list[int]:

@@ -9,8 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 from whaleish import tf_private
+from whaleish.boxing.boxer import Boxer
 from whaleish.boxing.horovod import EVERYBODY, HorovodBoxer
 from whaleish.boxing.local import LocalBoxer
+from whaleish.boxing.timed import TimedBoxer
 from whaleish.capture import Capture
 from whaleish.collector import collector_paused
 from whaleish.numbers import number_of
@@ -82,14 +84,14 @@ class Program:
         Lays the variables out as the plan says, where they are not.
         """
         for variable, layout in zip(self.capture.variables, self._layouts, strict=True):
-            lay_out(variable, layout, self.plan.mesh)
+            lay_out(variable, layout, self.plan.mesh.in_space)
         sources: list[int | tf.Tensor] = []
-        for tensor, part in self.emitted.arguments:
+        for tensor, place in self.emitted.arguments:
             if tensor in self._place_of:
                 sources.append(self._place_of[tensor])
             else:
                 stored = storage(self._variable_of[tensor])
-                sources.append(stored.handles[0 if part < 0 else stored.parts.index(part)])
+                sources.append(stored.handles[0 if place < 0 else stored.parts.index(place)])
         self._moves = moves.count
         return sources
 
@@ -106,22 +108,27 @@ def emit(capture: Capture, plan: Plan, world: World, sets: Sequence[int] = (EVER
     """
     graph, expanded = expand(capture.graph, plan)
     if not world.distributed:
-        emitter = Emitter(graph, expanded, range(plan.mesh.size), [world.devices[d] for d in plan.mesh.devices])
+        parts = range(plan.mesh.size)
+        emitter = Emitter(graph, expanded, parts, [world.devices[plan.mesh.device(part)] for part in parts])
         return emitter.run(lambda writer, _: LocalBoxer(writer, plan.mesh, emitter.parts, emitter.devices))
-    part, device = plan.mesh.devices.index(world.rank), world.devices[0]
+    parts, device = [part for part in range(plan.mesh.size) if plan.mesh.device(part) == world.rank], world.devices[0]
     identity = number_of(str(plan.nameless()))
 
-    def make_boxer(writer: FunctionWriter, arguments: Mapping[int, Ref]) -> HorovodBoxer:
+    def make_boxer(writer: FunctionWriter, arguments: Mapping[int, Ref]) -> Boxer:
         guard, batch = writer.argument("guard", "int32", ()), writer.argument("batch", "int64", ())
         assigned = writer.argument("assigned", "int64", ())
-        boxer = HorovodBoxer(writer, plan.mesh, part, device, f"wh{identity:014x}", guard, sets)
         given = capture.graph.inputs[: capture.arguments]
         whole = [t for t, layout in zip(given, plan.inputs, strict=False) if layout[0].is_broadcast]
         compared = [(arguments[t], graph.tensors[t].shape or ()) for t in whole]
+        name = f"wh{identity:014x}"
+        boxer = HorovodBoxer(writer, plan.mesh, parts[0], device, name, guard, sets)
         boxer.gate = write_check(boxer, writer.const(identity, "int64", device), assigned, batch, compared)
-        return boxer
+        if len(parts) == 1:
+            return boxer
+        later = [boxer.beside(plan.mesh, part, sets, f"{name}_at_{time}") for time, part in enumerate(parts[1:], 1)]
+        return TimedBoxer(writer, plan.mesh, [boxer, *later])
 
-    return Emitter(graph, expanded, [part], [device]).run(make_boxer)
+    return Emitter(graph, expanded, parts, [device] * len(parts)).run(make_boxer)
 
 
 _serial = itertools.count()

@@ -106,8 +106,23 @@ def stage(devices: Sequence[int] | None = None) -> ScopeContext:
     return _scope("stage", _placing(None, devices, "stage"))
 
 
+def accumulate(micro_batches: int) -> ScopeContext:
+    """Ops inside see the batch in so many parts, one after another; gradients are added up over them.
+
+    The parts are an axis of time: the batch dim is split over it as over devices, and results are those of the whole
+    batch. What needs the whole batch in the middle of a step (the statistics of a batch norm, say) is an error that
+    names it.
+
+    Args:
+      micro_batches: how many. A batch that they do not divide is cut into parts that differ by one row at most.
+    """
+    if not _is_int(micro_batches) or micro_batches < 1:
+        raise ScopeError(f"wh.accumulate({micro_batches!r}): give an integer of at least 1")
+    return _scope("accumulate", micro_batches=int(micro_batches))
+
+
 def pipeline(micro_batches: int, schedule: str = "1f1b", recompute: bool = False) -> ScopeContext:
-    """The stages inside run micro-batch by micro-batch; without stages it accumulates gradients. Not compiled yet."""
+    """The stages inside run micro-batch by micro-batch. Not compiled yet."""
     if not _is_int(micro_batches) or micro_batches < 1:
         raise ScopeError(f"wh.pipeline(micro_batches={micro_batches!r}): give an integer of at least 1")
     if schedule not in SCHEDULES:
@@ -163,6 +178,11 @@ _STRING = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _SCOPE = re.compile(rf"(\w+)#(\d+)(?:\(((?:[^()'\"]|{_STRING}|\([^()]*\))*)\))?(?:/(?=\w)|$)")
 
 _REFUSED = {
+    ("accumulate", "accumulate"): "give one of them the product of both, and take the other away",
+    ("accumulate", "pipeline"): "a pipeline has micro-batches of its own; take accumulate away",
+    ("pipeline", "accumulate"): "a pipeline has micro-batches of its own; take accumulate away",
+    ("accumulate", "stage"): "stages run micro-batch by micro-batch in a wh.pipeline(); write that in its place",
+    ("stage", "accumulate"): "stages run micro-batch by micro-batch in a wh.pipeline(); write that around them",
     ("pipeline", "pipeline"): "one pipeline holds all its stages; take the inner one away",
     ("stage", "pipeline"): "a pipeline is made of stages: write wh.stage() inside wh.pipeline()",
     ("stage", "stage"): "a stage is placed as a whole: end the outer one first",

@@ -170,13 +170,16 @@ class Function:
         if self._plan is not None:
             return _fitting(self._plan, graph, arrivals, self.__name__)
         stored = zip(graph.variables, map(storage, captured.variables), strict=True)
-        return make_plan(
+        plan = make_plan(
             graph,
             world().cluster or Cluster(world().size),
             fingerprint=fingerprint(graph)[:12],
             inputs=arrivals,
             variables={v.name: (stored.layout, stored.mesh) for v, stored in stored if not stored.whole},
         )
+        if not self._programs:  # the last batch of an epoch may be as small as it likes
+            _refuse_few_rows(graph, plan, self.__name__)
+        return plan
 
 
 def _warn_of(differing: list[str]) -> None:
@@ -192,9 +195,9 @@ def _fitting(plan: Plan, graph: LogicalGraph, arrivals: tuple[Layout, ...], name
             f"the plan given to the step {name!r} is for graph {plan.graph}, and the step with these arguments is "
             f"graph {own}. Make the plan anew with plan_for, with arguments of the same shapes"
         )
-    if plan.mesh.size != world().size:
+    if len(plan.mesh.devices) != world().size:
         raise PlanError(
-            f"the plan given to the step {name!r} is for {plan.mesh.size} devices; there are {world().size}"
+            f"the plan given to the step {name!r} is for {len(plan.mesh.devices)} devices; there are {world().size}"
         )
     if max(plan.mesh.devices) >= world().size:
         raise PlanError(
@@ -208,6 +211,16 @@ def _fitting(plan: Plan, graph: LogicalGraph, arrivals: tuple[Layout, ...], name
             "distribute_dataset), B the whole. Make the plan anew with arguments that arrive in the same way"
         )
     return plan
+
+
+def _refuse_few_rows(graph: LogicalGraph, plan: Plan, name: str) -> None:
+    rows = max((shape[0] for t in graph.inputs if (shape := graph.tensors[t].shape)), default=0)
+    for axis in plan.mesh.axes:
+        if axis.time and 0 < rows < axis.size:
+            raise PlanError(
+                f"the step {name!r} was called with a batch of {rows} rows, and wh.accumulate({axis.size}) cuts it "
+                f"into {axis.size} micro-batches: give it at least as many rows, or fewer micro-batches"
+            )
 
 
 def _refuse_context(name: str) -> None:

@@ -19,6 +19,7 @@ from whaleish.boxing.boxer import Boxer
 from whaleish.boxing.horovod import HorovodBoxer
 from whaleish.boxing.local import LocalBoxer
 from whaleish.boxing.route import route_volume
+from whaleish.boxing.timed import TimedBoxer
 from whaleish.mesh import Axis, Mesh
 from whaleish.process_sets import process_sets
 from whaleish.sbp import PMAX, PMIN, B, Layout, P, S, Sbp, format_layout
@@ -121,21 +122,25 @@ class Crossing:
 
 def cross_locally(mesh: Mesh, dtype: str, shapes: Sequence[Shape] = SHAPES, every: int = 1) -> int:
     """Boxes on the devices of this process; returns the number of boxings."""
-    devices = world.world().devices[: mesh.size]
+    devices = [world.world().devices[mesh.device(part)] for part in range(mesh.size)]
     crossing = Crossing(mesh, dtype, shapes, range(mesh.size), every=every)
     return crossing.check(crossing.run(LocalBoxer(FunctionWriter(), mesh, range(mesh.size), devices)))
 
 
 def cross_ranks(mesh: Mesh, dtype: str, shapes: Sequence[Shape] = SHAPES, every: int = 1):
-    """Boxes between ranks; to be called on all. Returns this rank's part and what it then holds of each case.
+    """Boxes between ranks; to be called on all. Returns this rank's parts, each with what it then holds of each case.
 
     All cut the same value with the same seed.
     """
-    here = world.world()
-    part, writer = mesh.devices.index(here.rank), FunctionWriter()
+    here, writer = world.world(), FunctionWriter()
+    parts = [part for part in range(mesh.size) if mesh.device(part) == here.rank]
     guard = writer.argument("guard", "int32", ())
     name = "x".join(str(axis.size) for axis in mesh.axes)
     sets = process_sets(mesh, here)
-    boxer = HorovodBoxer(writer, mesh, part, here.devices[0], f"crossing{name}{dtype}", guard, sets)
-    made = Crossing(mesh, dtype, shapes, [part], every=every).run(boxer, [tf.constant(0, tf.int32)], calls=2)
-    return part, [held[0] for held in made]
+    prefix = f"crossing{name}{dtype}"
+    boxer = HorovodBoxer(writer, mesh, parts[0], here.devices[0], prefix, guard, sets)
+    if len(parts) > 1:
+        later = [boxer.beside(mesh, part, sets, f"{prefix}_{turn}") for turn, part in enumerate(parts[1:])]
+        boxer = TimedBoxer(writer, mesh, [boxer, *later])
+    made = Crossing(mesh, dtype, shapes, parts, every=every).run(boxer, [tf.constant(0, tf.int32)], calls=2)
+    return list(zip(parts, zip(*made, strict=True), strict=True))

@@ -18,7 +18,14 @@ def test_every_pair_of_layouts(axis: Axis, dtype: str) -> None:
 
 
 TWO = Axis("x", 2), Axis("y", 2)
-MESHES = [Mesh(TWO), Mesh((TWO[0], Axis("y", 2, (3, 1)))), Mesh((Axis("x", 1), Axis("y", 3))), Mesh(TWO, (2, 0, 3, 1))]
+MESHES = [
+    Mesh(TWO),
+    Mesh((TWO[0], Axis("y", 2, (3, 1)))),
+    Mesh((Axis("x", 1), Axis("y", 3))),
+    Mesh(TWO, (2, 0, 3, 1)),
+    Mesh((TWO[0], Axis("t", 3, time=True))),
+    Mesh((Axis("t", 2, time=True), TWO[1])),
+]
 
 
 @pytest.mark.parametrize("shape", either([(7, 5)], [(8, 4), (7, 5), (1, 3)]))

@@ -1,5 +1,7 @@
 """Boxing between real ranks: every pair of layouts moves the value right, on every part, call after call."""
 
+import itertools
+
 import pytest
 
 from tests.boxing.crossing import DTYPES, Crossing, cross_ranks
@@ -17,7 +19,7 @@ SHAPES = [(12, 4), (7, 5), (1, 6), (0, 3), (6, 2, 2)]
 
 
 def check(ranks, mesh: Mesh, dtype: str, shapes, every: int = 1) -> None:
-    by_part = dict(ranks.run(cross_ranks, mesh, dtype, shapes, every, timeout=200))
+    by_part = dict(itertools.chain(*ranks.run(cross_ranks, mesh, dtype, shapes, every, timeout=200)))
     crossing = Crossing(mesh, dtype, shapes, [], every=every)
     crossing.check(list(zip(*(by_part[part] for part in range(mesh.size)), strict=True)))
 
@@ -42,6 +44,11 @@ def test_four_ranks(ranks, dtype: str, devices: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(("shape", "every"), either([((5, 3), 5)], [((8, 4), 1), ((5, 3), 1)]))
 def test_pairs_of_layouts_of_two_axes(ranks, shape: tuple[int, int], every: int) -> None:
     check(ranks, Mesh((Axis("x", 2), Axis("y", 2))), "float32", [shape], every)
+
+
+@pytest.mark.parametrize("axes", [(Axis("x", 2), Axis("t", 3, time=True)), (Axis("t", 2, time=True), Axis("x", 2))])
+def test_pairs_of_layouts_in_time(ranks, axes: tuple[Axis, ...]) -> None:
+    check(ranks, Mesh(axes), "float32", [(7, 5)], 3)
 
 
 def sets_twice() -> list[int]:

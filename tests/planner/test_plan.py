@@ -20,9 +20,9 @@ def plans(draw: st.DrawFn) -> Plan:
     axes = []
     for number, size in enumerate(sizes):
         shares = draw(st.none() | st.lists(st.integers(1, 4), min_size=size, max_size=size))
-        axes.append(Axis(f"axis{number}", size, tuple(shares) if shares else None))
-    size = Mesh(tuple(axes)).size
-    devices = tuple(draw(st.permutations(range(0, 2 * size, 2))))
+        axes.append(Axis(f"axis{number}", size, tuple(shares) if shares else None, draw(st.booleans())))
+    count = len(Mesh(tuple(axes)).devices)
+    devices = tuple(draw(st.permutations(range(0, 2 * count, 2))))
     layouts = st.tuples(*[sbps] * len(axes))
     expanding = st.sets(st.integers(0, len(axes) - 1)).map(lambda axes: tuple(sorted(axes)))
     several = st.lists(layouts, max_size=3).map(tuple)

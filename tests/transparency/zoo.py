@@ -124,6 +124,12 @@ SCOPES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "split x replica": (lambda: nested(wh.split(2), wh.replica()), lambda: nested(wh.split(2), wh.replica())),
     "replica(1) x split": (lambda: nested(wh.replica(1), wh.split()), lambda: nested(wh.replica(1), wh.split())),
     "split x split": (lambda: nested(wh.split(2), wh.split(2)), lambda: nested(wh.split(2), wh.split(2))),
+    **{f"accumulate({n})": (lambda n=n: wh.accumulate(n), lambda n=n: wh.accumulate(n)) for n in (1, 2, 3, 4, 7, 8)},
+    "accumulate(3) x split": (lambda: wh.accumulate(3), lambda: nested(wh.replica(1), wh.accumulate(3), wh.split())),
+    "replica x accumulate(3) x split": (
+        lambda: nested(wh.replica(2), wh.accumulate(3)),
+        lambda: nested(wh.replica(2), wh.accumulate(3), wh.split()),
+    ),
 }
 
 

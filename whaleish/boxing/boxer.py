@@ -10,6 +10,7 @@ import numpy as np
 
 from whaleish.boxing.route import Exchange, Hop, find_route
 from whaleish.boxing.transfer import Transfer
+from whaleish.boxing.turns import Turns
 from whaleish.mesh import Axis, Mesh
 from whaleish.sbp import Layout, P, Sbp, format_layout
 from whaleish.writer import FunctionWriter, Ref
@@ -52,12 +53,14 @@ class Boxer(ABC):
       parts: the part numbers that this process holds, in order; every list of refs has one entry for each.
       devices: TensorFlow's names of their devices.
       gate: nodes that must have run before the step does anything that others notice: a collective, an assignment.
+      turns: of the micro-batches, where there are several.
     """
 
     def __init__(self, writer: FunctionWriter, mesh: Mesh, parts: Sequence[int], devices: Sequence[str]) -> None:
         self.writer, self.mesh = writer, mesh
         self.parts, self.devices = tuple(parts), tuple(devices)
         self.gate: list[str] = []
+        self.turns = Turns()
 
     def box(self, refs: list[Ref], source: Layout, target: Layout, shape: tuple[int, ...], depth: int) -> list[Ref]:
         """The tensor in another layout.
@@ -129,7 +132,11 @@ class Boxer(ABC):
             mean = [self._scaled(ref, 1 / group.axis.size, group, k) for k, ref in enumerate(refs)]
             return self._along(group, mean, P, b, depth)
         if b.is_split and a.is_broadcast:
-            return [self._cut(group, ref, b, k) for k, ref in enumerate(refs)]
+            cut = [self._cut(group, ref, b, k) for k, ref in enumerate(refs)]
+            if group.axis.time:
+                for turn, ref in zip(group.positions, cut, strict=True):
+                    self.turns.begin(turn, ref)
+            return cut
         if b.is_partial and a.is_broadcast:
             return self._summands(group, refs, b)
         if a.is_split and b.kind == "P":

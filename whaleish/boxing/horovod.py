@@ -71,7 +71,7 @@ class HorovodBoxer(Boxer):
         self.prefix, self.sets = prefix, tuple(sets)
         self._guard: Callable[[], Ref] = lambda: guard
         self._numbers = itertools.count()
-        self.rank = mesh.devices[part]
+        self.rank = mesh.device(part)
         self._others: list[HorovodBoxer] = []  # on other meshes, in the same function
         self.ran: list[str] = []
         self._sums: dict[tuple[str, int, int, int], _Sums] = {}
@@ -170,10 +170,19 @@ class HorovodBoxer(Boxer):
         receiver = after.index(self.rank)
         senders = sorted((k for r, k in pairs if r == receiver), key=lambda k: before[k])
         landed = self.land(transfer, receiver, self._blocks(received, arrival, receiver, senders), device)
-        there = HorovodBoxer(self.writer, transfer.after, receiver, device, prefix, "", sets)
-        there._guard, there._numbers, there.gate = self._guard, self._numbers, self.gate
-        self._others.append(there)
+        there = self.placed(transfer.after, receiver, sets, prefix)
         return there.box([landed], transfer.landing, transfer.target, transfer.shape, 0)[0]
+
+    def beside(self, mesh: Mesh, part: int, sets: Sequence[int], prefix: str) -> HorovodBoxer:
+        """A boxer for another part, in the same function; prefixes tell their names apart."""
+        other = HorovodBoxer(self.writer, mesh, part, self.devices[0], prefix, "", sets)
+        other._guard, other._numbers, other.gate = self._guard, self._numbers, self.gate
+        return other
+
+    def placed(self, mesh: Mesh, part: int, sets: Sequence[int] = (EVERYBODY,), prefix: str = "") -> HorovodBoxer:
+        """A boxer for this process on another mesh, which is finished together with this one."""
+        self._others.append(self.beside(mesh, part, sets, prefix or self._name("placed")))
+        return self._others[-1]
 
     def finish(self) -> list[str]:
         for (_, reduction, _, number), sums in sorted(self._sums.items()):
@@ -248,7 +257,7 @@ class HorovodBoxer(Boxer):
 
     def _by_rank(self, parts: Iterable[int]) -> list[int]:
         """Parts in the order of their ranks, which is that of whatever Horovod gives back."""
-        return sorted(parts, key=lambda part: self.mesh.devices[part])
+        return sorted(parts, key=self.mesh.device)
 
     def _unpack(self, buffer: Ref, exchange: Exchange) -> Ref:
         """One tensor from its senders' blocks, which lie in a flat buffer in the order of their ranks."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from whaleish.boxing.boxer import Boxer, Group
 from whaleish.boxing.route import Exchange
 from whaleish.boxing.transfer import Transfer
-from whaleish.sbp import Sbp
+from whaleish.sbp import P, Sbp
 from whaleish.writer import FunctionWriter, Ref
 
 _EXTREMES = {"Pmax": "Maximum", "Pmin": "Minimum"}
@@ -21,6 +21,8 @@ class LocalBoxer(Boxer):
 
     def whole(self, group: Group, refs: list[Ref], source: Sbp, depth: int) -> list[Ref]:
         first = self.device(group, 0)
+        if group.axis.time and source.kind == "P":
+            return [self._in_turn(group, refs, first)] * len(refs)
         made = self.join(refs, source.dim, first) if source.is_split else self._reduce(refs, source, first)
         return [made] * len(refs)
 
@@ -65,6 +67,15 @@ class LocalBoxer(Boxer):
             landed.append(self.land(transfer, receiver, blocks, names[number]))
         there = LocalBoxer(self.writer, after, range(after.size), [names[number] for number in after.devices])
         return there.box(landed, transfer.landing, transfer.target, transfer.shape, 0)
+
+    def _in_turn(self, group: Group, refs: list[Ref], device: str) -> Ref:
+        """The sum of what comes one after another; each summand can go when it has been added."""
+        total = refs[0]
+        self.turns.end(0, total)
+        for turn, ref in enumerate(refs[1:], 1):
+            total = self._reduce([total, ref], P, device)
+            self.turns.end(turn, total)
+        return total
 
     def _reduce(self, refs: list[Ref], source: Sbp, device: str) -> Ref:
         if source.kind == "P" and self.writer.dtypes[refs[0]] != "bool":

@@ -92,15 +92,21 @@ def _hops(mesh: Mesh, layout: Layout, source: Layout, target: Layout, shape: tup
         for there in dict.fromkeys([target[axis], source[axis], *between]):
             changed = (*layout[:axis], there, *layout[axis + 1 :])
             if there != here and _alone(layout, axis, there) and _exists(mesh, changed, shape):
-                copies = prod(a.size for k, a in enumerate(mesh.axes) if k != axis and not layout[k].is_split)
                 moved = volume(here, there, 1.0, mesh.axes[axis].size)
                 if moved < inf:
-                    yield Hop(axis, changed, moved * copies)
+                    yield Hop(axis, changed, 0.0 if mesh.axes[axis].time else moved * _copies(mesh, layout, axis))
     free = [k for k, (a, b) in enumerate(zip(layout, target, strict=True)) if a != b and _plain(a) and _plain(b)]
+    free = [k for k in free if not mesh.axes[k].time]
     if len(layout) > 1 and free:
         changed = tuple(target[k] if k in free else sbp for k, sbp in enumerate(layout))
         if _exists(mesh, changed, shape):
             yield Hop(None, changed, Exchange(mesh, layout, mesh, changed, shape).volume())
+
+
+def _copies(mesh: Mesh, layout: Layout, axis: int) -> int:
+    """How many groups along an axis move the same much; what is the same at all times moves once."""
+    others = ((k, a) for k, a in enumerate(mesh.axes) if k != axis and not layout[k].is_split)
+    return prod(a.size for k, a in others if not (a.time and layout[k].is_broadcast))
 
 
 def _plain(sbp: Sbp) -> bool:
@@ -154,8 +160,10 @@ class Exchange:
     axis: int | None = None
 
     def members(self, part: int) -> tuple[int, ...]:
-        """The parts that take part in the collective in which a part does."""
-        return tuple(range(self.mesh.size)) if self.axis is None else self.mesh.group(self.axis, part)
+        """The parts that take part in the collective in which a part does: those of its own time."""
+        if self.axis is not None:
+            return self.mesh.group(self.axis, part)
+        return tuple(other for other in range(self.mesh.size) if self.mesh.time(other) == self.mesh.time(part))
 
     def senders(self, part: int) -> list[int]:
         """The parts from which a part fetches, which together hold what it wants once; itself among them.
@@ -183,8 +191,13 @@ class Exchange:
     def volume(self) -> float:
         """What all parts lack, as a share of the logical tensor (which may be above 1)."""
         total = prod(self.shape)
-        lacking = sum(prod(self.wanted(k)) - _count(self.block(k, k)) for k in range(self.mesh.size))
+        lacking = sum(prod(self.wanted(k)) - self._there(k) for k in range(self.mesh.size))
         return lacking / total if total else 0.0
+
+    def _there(self, receiver: int) -> int:
+        """How much of what a part wants is on its device already."""
+        own = self.mesh.device(receiver)
+        return sum(_count(self.block(k, receiver)) for k in self.senders(receiver) if self.mesh.device(k) == own)
 
 
 def overlap(wanted: Pieces, held: Pieces) -> list[tuple[int, int]]:

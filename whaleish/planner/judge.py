@@ -23,16 +23,20 @@ class Judge:
         self.facts, self.graph, self.size = facts, facts.graph, size
 
     def allowed(self, index: int, candidates: list[Candidate], held: Held) -> list[Candidate]:
-        """The candidates that op `index` may take."""
-        op, role = self.graph.ops[index], self.facts.role(index)
+        """The candidates that op `index` had better take; there may be none."""
         wanted = self.wanted(index, held)
         if wanted is not None:
             candidates = [c for c in candidates if _is_wanted(c, wanted)]
+        return [c for c in self.obeying(index, candidates, held) if self._lasts(index, c, held)]
+
+    def obeying(self, index: int, candidates: list[Candidate], held: Held) -> list[Candidate]:
+        """The candidates that do with the op's weights what its scope asks."""
+        op, role = self.graph.ops[index], self.facts.role(index)
         if op.phase == FORWARD and self.size > 1 and (op.type in PRODUCTS or role.dim is not None):
             candidates = [c for c in candidates if self._obeys(index, c, held)]
             if role.kind == SPLIT and self.facts.pinned:
                 candidates = [c for c in candidates if self._as_stated(index, c, held)] or candidates
-        return [c for c in candidates if self._lasts(index, c, held)]
+        return candidates
 
     def wanted(self, index: int, held: Held) -> Sbp | None:
         """The split that an op which reads only whole or partial tensors may leave its result in; B: none; None: any.

@@ -167,9 +167,9 @@ def _parse_mesh(text: str) -> Mesh:
     axes_text, _, devices = text.partition(" on ")
     axes = []
     for axis in axes_text.split(" x "):
-        name, _, rest = axis.partition(":")
+        name, sign, rest = re.split("([:~])", axis, maxsplit=1)
         size, _, shares = rest.removesuffix("]").partition("[")
-        axes.append(Axis(name, int(size), tuple(map(int, shares.split(","))) if shares else None))
+        axes.append(Axis(name, int(size), tuple(map(int, shares.split(","))) if shares else None, sign == "~"))
     return Mesh(tuple(axes), tuple(_parse_ranges(devices)))
 
 

@@ -8,7 +8,7 @@ from math import prod
 from whaleish.graph import LogicalGraph, Scope, ScopePath
 from whaleish.mesh import Axis, Mesh
 
-REPLICA, SPLIT = "replica", "split"
+REPLICA, SPLIT, ACCUMULATE = "replica", "split", "accumulate"
 
 
 class PlanError(ValueError):
@@ -33,7 +33,7 @@ def find_roles(graph: LogicalGraph, size: int) -> tuple[Mesh, list[list[Role]]]:
 
     Scopes that nest are axes, the outermost first. A scope with none inside spans all axes from its own on, unless its
     degree is that of its own axis: beside a `replica` that holds a `split`, another `split` shards over all devices.
-    Elsewhere ops are `replica`.
+    An `accumulate` is an axis of time, inside one of devices. Elsewhere ops are `replica`.
 
     Raises:
       PlanError: scopes nest in a way, or want a number of devices, that there is no mesh for.
@@ -41,22 +41,40 @@ def find_roles(graph: LogicalGraph, size: int) -> tuple[Mesh, list[list[Role]]]:
     paths = [_layers(path) for path in graph.scopes]
     depth = max(1, *map(len, paths))
     devices = _devices(paths, size)
-    sizes = _sizes(paths, depth, len(devices))
-    shares = [_shares(paths, axis, sizes) for axis in range(depth)]
-    mesh = Mesh(tuple(map(Axis, _names(paths, depth), sizes, shares)), devices)
-    return mesh, [[_role(path, axis, sizes) for path in paths] for axis in range(depth)]
+    times = [_micro_batches(paths, axis) for axis in range(depth)]
+    sizes = _sizes(paths, times, len(devices))
+    shares = [None if times[axis] else _shares(paths, axis, sizes) for axis in range(depth)]
+    axes = zip(_names(paths, times), (t or s for t, s in zip(times, sizes, strict=True)), shares, times, strict=True)
+    mesh = Mesh(tuple(Axis(name, count, share, bool(time)) for name, count, share, time in axes), devices)
+    return mesh, [[Role() if times[axis] else _role(path, axis, sizes) for path in paths] for axis in range(depth)]
 
 
 def _layers(path: ScopePath) -> ScopePath:
     """The scopes of a path that are axes."""
     for scope in path:
         if scope.kind in ("stage", "pipeline", "auto"):
-            raise PlanError(f"wh.{scope.kind}() is not compiled yet; the scopes compiled are replica and split")
+            raise PlanError(
+                f"wh.{scope.kind}() is not compiled yet; the scopes compiled are replica, split and accumulate"
+            )
         if scope.option("zero", 0):
             raise PlanError(
                 f"replica(zero={scope.option('zero')}): sharded optimizer state is not compiled yet; use zero=0"
             )
-    return tuple(scope for scope in path if scope.kind in (REPLICA, SPLIT))
+    layers = tuple(scope for scope in path if scope.kind in (REPLICA, SPLIT, ACCUMULATE))
+    # Devices come before time: what no scope deals out to them is `replica`.
+    return (Scope(REPLICA, -1), *layers) if layers[:1] and layers[0].kind == ACCUMULATE else layers
+
+
+def _micro_batches(paths: list[ScopePath], axis: int) -> int:
+    """The size of an axis of time; 0 for an axis of devices."""
+    scopes = {path[axis] for path in paths if len(path) > axis}
+    counts = {scope.option("micro_batches", 0) for scope in scopes}
+    if len(counts) > 1:
+        raise PlanError(
+            f"{' and '.join(sorted(map(_text, scopes)))} are one axis of the mesh, for they nest in as many scopes. "
+            "Give all the same micro_batches, and put accumulate inside the same scopes everywhere"
+        )
+    return int(counts.pop()) if counts else 0
 
 
 def _role(path: ScopePath, axis: int, sizes: list[int]) -> Role:
@@ -71,17 +89,20 @@ def _spans(path: ScopePath, sizes: list[int]) -> bool:
     return path[-1].option("degree") in (None, prod(sizes[len(path) - 1 :]))
 
 
-def _names(paths: list[ScopePath], depth: int) -> list[str]:
+def _names(paths: list[ScopePath], times: list[int]) -> list[str]:
     """`d` for the only axis; of several, each is called by the scopes that make it."""
-    if depth == 1:
-        return ["d"]
-    kinds = [{path[axis].kind for path in paths if len(path) > axis} for axis in range(depth)]
-    names = [kind.pop() if len(kind) == 1 else "d" for kind in kinds]
+    if len(times) == 1:
+        return ["micro" if times[0] else "d"]
+    kinds = [{path[axis].kind for path in paths if len(path) > axis} for axis in range(len(times))]
+    names = [
+        "micro" if time else kind.pop() if len(kind) == 1 else "d" for time, kind in zip(times, kinds, strict=True)
+    ]
     return [name if names.count(name) == 1 else f"{name}{axis}" for axis, name in enumerate(names)]
 
 
-def _sizes(paths: list[ScopePath], depth: int, size: int) -> list[int]:
-    """The size of each axis, from the degrees that are given."""
+def _sizes(paths: list[ScopePath], times: list[int], size: int) -> list[int]:
+    """The size of each axis, from the degrees that are given; 1 for axes of time, which take no devices."""
+    depth = len(times)
     holding = {scope for path in paths for scope in path[:-1]}
     given: dict[int, Scope] = {}
     spanning: list[tuple[int, Scope]] = []
@@ -99,6 +120,7 @@ def _sizes(paths: list[ScopePath], depth: int, size: int) -> list[int]:
                     "give both the same degree"
                 )
     known = {axis: int(scope.option("degree")) for axis, scope in given.items()}
+    known |= {axis: 1 for axis, time in enumerate(times) if time}
     open_axes = [axis for axis in range(depth) if axis not in known]
     left, rest = divmod(size, prod(known.values()))
     said = " and ".join(_text(scope) for _, scope in sorted(given.items()))

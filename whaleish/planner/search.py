@@ -13,6 +13,7 @@ tensor, which has the dual layout. That is why two stacked products come out col
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 from whaleish.boxing.volume import volume
@@ -26,6 +27,7 @@ from whaleish.planner.facts import Facts
 from whaleish.planner.gathering import gather_inputs
 from whaleish.planner.judge import Judge
 from whaleish.planner.local import LocalValues
+from whaleish.planner.micro import needed_whole
 from whaleish.planner.partial import settle_partials
 from whaleish.planner.pins import pinned_layouts
 from whaleish.planner.plan import Plan
@@ -65,42 +67,58 @@ def make_plan(
     mesh, roles = find_roles(graph, cluster.size)
     arrivals = inputs or ((B,),) * len(graph.inputs)
     stored = {
-        v.handle: variables[v.name][0]
+        v.handle: mesh.at_all_times(variables[v.name][0])
         for v in graph.variables
-        if variables and v.name in variables and variables[v.name][1] == mesh
+        if variables and v.name in variables and variables[v.name][1] == mesh.in_space
     }
-    pinned = pinned_layouts(graph, mesh)
+    pinned = {tensor: mesh.at_all_times(layout) for tensor, layout in pinned_layouts(graph, mesh.in_space).items()}
     stored |= {v.handle: pinned[v.handle] for v in graph.variables if v.handle in pinned}
     outer: list[OuterAxis] = []
     handles: list[dict[int, Sbp]] = []
     for number, axis in enumerate(mesh.axes):
         view = AxisView(graph, axis, cluster, outer)
-        own = {handle: layout[number] for handle, layout in pinned.items()}
+        own = {} if axis.time else {tensor: layout[number] for tensor, layout in pinned.items()}
         facts = Facts(graph, roles[number], _cuts(graph, outer, handles), own)
         fixed = {handle: layout[number] for handle, layout in stored.items() if handle not in facts.whole}
         arriving = {tensor: layout[0] for tensor, layout in zip(graph.inputs, arrivals, strict=True)}
-        carried = Carried(graph, view)
-        while True:  # until the layouts of what loops carry are a fixed point of their bodies
-            search = Search(facts, view, arriving, fixed, carried)
-            taken = search.run()
-            if not carried.weaken(taken):
+        if axis.time:
+            fixed, arriving = dict.fromkeys(facts.handles, B), {}
+        whole: set[int] = set()
+        while True:  # until no micro-batch waits for a later one
+            taken, layouts = _plan_axis(facts, view, arriving, fixed, whole)
+            late = needed_whole(facts, taken, whole) if axis.time else set()
+            if not late:
                 break
-        raw = {
-            i for i, c in enumerate(taken) if graph.ops[i].pinned or search.local.is_raw(i, c) or carried.concerns(i)
-        }
-        settled = settle_partials(view, taken, set(graph.outputs), raw)
-        settled = gather_inputs(view, settled, graph.outputs, raw)
-        carried.verify(settled)
-        outer.append(OuterAxis(axis, settled))
-        handles.append(search.layouts)
+            whole |= late
+        outer.append(OuterAxis(axis, taken))
+        handles.append(layouts)
     return Plan(
         mesh=mesh,
         graph=fingerprint,
         inputs=arrivals,
         outputs=tuple((B,) * len(mesh.axes) for _ in graph.outputs),
-        variables=tuple((v.name, tuple(found.get(v.handle, B) for found in handles)) for v in graph.variables),
+        variables=tuple(
+            (v.name, mesh.without_time([found.get(v.handle, B) for found in handles])) for v in graph.variables
+        ),
         choices=tuple(map(choice_of, zip(*(planned.taken for planned in outer), strict=True))),
     )
+
+
+def _plan_axis(
+    facts: Facts, view: AxisView, arriving: dict[int, Sbp], fixed: dict[int, Sbp], whole: set[int]
+) -> tuple[list[Candidate], dict[int, Sbp]]:
+    """The candidate of each op on one axis, and the layouts of the variables' handles."""
+    graph, carried = facts.graph, Carried(facts.graph, view)
+    while True:  # until the layouts of what loops carry are a fixed point of their bodies
+        search = Search(facts, view, arriving, fixed, carried, whole)
+        taken = search.run()
+        if not carried.weaken(taken):
+            break
+    raw = {i for i, c in enumerate(taken) if graph.ops[i].pinned or search.local.is_raw(i, c) or carried.concerns(i)}
+    settled = settle_partials(view, taken, set(graph.outputs), raw)
+    settled = gather_inputs(view, settled, graph.outputs, raw)
+    carried.verify(settled)
+    return settled, search.layouts
 
 
 def _cuts(graph: LogicalGraph, outer: Sequence[OuterAxis], handles: Sequence[Mapping[int, Sbp]]) -> dict[int, int]:
@@ -118,12 +136,19 @@ class Search:
 
     Args:
       arrivals: layouts of the step's inputs. fixed: layouts of variables' handles that are settled.
-      carried: layouts of what loops carry.
+      carried: layouts of what loops carry. whole: ops that every part does on whole tensors.
     """
 
     def __init__(
-        self, facts: Facts, view: AxisView, arrivals: dict[int, Sbp], fixed: dict[int, Sbp], carried: Carried
+        self,
+        facts: Facts,
+        view: AxisView,
+        arrivals: dict[int, Sbp],
+        fixed: dict[int, Sbp],
+        carried: Carried,
+        whole: AbstractSet[int] = frozenset(),
     ) -> None:
+        self.whole = whole
         self.facts, self.graph, self.view = facts, facts.graph, view
         self.judge, self.local = Judge(facts, view.axis.size), LocalValues(facts)
         self.arrivals, self.fixed, self.carried = arrivals, fixed, carried
@@ -165,17 +190,22 @@ class Search:
 
     def _options(self, index: int, held: Held) -> list[tuple[float, float, Candidate]]:
         """(seconds of moving, seconds of computing, candidate) of everything that op `index` may do."""
-        op, parts = self.graph.ops[index], self.view.axis.size
+        op = self.graph.ops[index]
         if op.type == "Placeholder":
             return [(0.0, 0.0, Candidate((), (self.arrivals.get(op.outputs[0], B),), False, 0, 0.0))]
         if op.pinned:
-            sbp = self.facts.pinned[op.outputs[0]]
+            sbp = self.facts.pinned.get(op.outputs[0], held[op.inputs[0]][0])
             moving = self._boxing(op.inputs[0], sbp, held, op.phase)
             return [(moving, 0.0, Candidate((sbp,), (sbp,), False, 0, 0.0))]
-        found = []
         candidates = self._with_units(index, held)
-        if not self.carried.decides(index, held):
-            candidates = self.judge.allowed(index, candidates, held)
+        if self.carried.decides(index, held):
+            return self._priced(index, candidates, held)
+        judged = self._priced(index, self.judge.allowed(index, candidates, held), held)
+        return judged or self._priced(index, self.judge.obeying(index, candidates, held), held)
+
+    def _priced(self, index: int, candidates: list[Candidate], held: Held) -> list[tuple[float, float, Candidate]]:
+        """The candidates that can be had, with their costs."""
+        op, parts, found = self.graph.ops[index], self.view.axis.size, []
         for candidate in candidates:
             moving = 0.0
             if candidate.inner_bytes and not (candidate.expands and self.facts.role(index).kind == SPLIT):
@@ -198,6 +228,8 @@ class Search:
     def _with_units(self, index: int, held: Held) -> list[Candidate]:
         """The op's candidates, and those scaled to inputs that are split on multiples of larger units."""
         found = list(self.view.candidates(index))
+        if index in self.whole:
+            return found[:1]
         inputs = enumerate(self.graph.ops[index].inputs)
         large = [(p, have) for p, t in inputs for have in held.get(t) or self._mates(t, held)[:1] if have.unit > 1]
         for candidate in found[:] if large else ():

@@ -31,11 +31,11 @@ def without_rule(graph: LogicalGraph) -> list[int]:
 def explain(graph: LogicalGraph, plan: Plan) -> str:
     """A text for people. `graph` and `plan` are the expanded ones."""
     moves = moved(graph, plan)
-    total = sum(m.nbytes for m in moves)
+    total, devices = sum(m.nbytes for m in moves), len(plan.mesh.devices)
     lines = [
         f"mesh {plan.mesh.text()}, {len(graph.ops)} ops, {len(graph.variables)} variables "
         f"({sum(any(s.is_split for s in layout) for _, layout in plan.variables)} sharded)",
-        f"{len(moves)} boxings send {bytes_text(total)} a step, {bytes_text(total / plan.mesh.size)} per device",
+        f"{len(moves)} boxings send {bytes_text(total)} a step, {bytes_text(total / devices)} per device",
     ]
     for move in moves:
         tensor = graph.tensors[move.tensor]

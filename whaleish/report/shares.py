@@ -29,28 +29,29 @@ class Share:
 
 
 def shares(graph: LogicalGraph, plan: Plan, *, once: bool) -> list[Share]:
-    """One share per part of the mesh. `graph` and `plan` are the expanded ones.
+    """One share per place among the devices. `graph` and `plan` are the expanded ones.
 
     Args:
-      once: of parts that do or store the same only the first does, as in one process with several devices.
+      once: of devices that do or store the same only the first does, as in one process with several devices.
     """
-    parts = range(plan.mesh.size)
-    done, total = [0.0] * len(parts), 0.0
+    mesh, places = plan.mesh, len(plan.mesh.devices)
+    done, total = [0.0] * places, 0.0
     for index, (op, choice) in enumerate(zip(graph.ops, plan.choices, strict=True)):
         if op.phase == UPDATE:
             continue
         view, repeats = op_view(graph, index), graph.repeats(index)
         total += flops(view) * repeats
-        for part in parts:
-            if not once or plan.mesh.first_alike(part, *choice.inputs, *choice.outputs) == part:
-                done[part] += flops(_local(view, choice.inputs, choice.outputs, plan.mesh, part)) * repeats
-    held, everything = [0] * len(parts), 0
+        for part in range(mesh.size):
+            first = mesh.first_alike(part, *choice.inputs, *choice.outputs)
+            if first == part or not (once or mesh.time(first) != mesh.time(part)):
+                done[mesh.place(part)] += flops(_local(view, choice.inputs, choice.outputs, mesh, part)) * repeats
+    held, everything = [0] * places, 0
     for variable, (_, layout) in zip(graph.variables, plan.variables, strict=True):
         everything += layout_bytes(variable.shape, variable.dtype)
-        for part in parts:
-            if not once or plan.mesh.first_alike(part, layout) == part:
-                held[part] += layout_bytes(plan.mesh.local_shape(variable.shape, layout, part), variable.dtype)
-    return [Share(done[part], total, held[part], everything) for part in parts]
+        for place in range(places):
+            if not once or mesh.in_space.first_alike(place, layout) == place:
+                held[place] += layout_bytes(mesh.in_space.local_shape(variable.shape, layout, place), variable.dtype)
+    return [Share(done[place], total, held[place], everything) for place in range(places)]
 
 
 def _local(view: OpView, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...], mesh: Mesh, part: int) -> OpView:

@@ -28,8 +28,8 @@ class Emitted:
     """A finished function.
 
     Attributes:
-      arguments: (tensor of the logical graph, part number, or -1 for what all parts share), in the order of the
-        function's arguments.
+      arguments: (tensor of the logical graph, number of a place among the devices, or -1 for what all share), in the
+        order of the function's arguments.
       outputs: a ref per output of the step.
       must_run: nodes that run though no output depends on them.
       bodies: the functions that its loops and conditions refer to.
@@ -71,7 +71,10 @@ class Emitter:
         self._nodes: list[list[list[str]]] = []
         self._effects = frozenset(graph.effects)
         self._op_depths = [0] * len(graph.ops)
-        self._stored = {v.handle: layout for v, (_, layout) in zip(graph.variables, plan.variables, strict=True)}
+        self._stored = {
+            v.handle: self.mesh.at_all_times(layout)
+            for v, (_, layout) in zip(graph.variables, plan.variables, strict=True)
+        }
 
     def run(self, make_boxer: BoxerFactory) -> Emitted:
         arrived = self._write_arguments()
@@ -82,6 +85,8 @@ class Emitter:
         for tensor, layout in zip(self.graph.outputs, self.plan.outputs, strict=True):
             self.emitted.outputs.append(self.refs(tensor, layout, self.step)[0])
         self.emitted.must_run += self.step.finish()
+        if len(self.graph.regions) == 1:  # a loop holds all micro-batches, and so needs all to have begun
+            self.step.boxer.turns.write(self.writer)
         return self.emitted
 
     def _write_arguments(self) -> dict[int, list[Ref]]:
@@ -91,25 +96,27 @@ class Emitter:
         for tensor, layout in zip(self.graph.inputs, self.plan.inputs, strict=True):
             arrived[tensor] = self._argument(tensor, layout, self.mesh.flat)
         for handle, layout in self._stored.items():
-            self.step.held[handle, layout] = self._argument(handle, layout, self.mesh, dtypes[handle])
+            own = self.mesh.without_time(layout)
+            self.step.held[handle, layout] = self._argument(handle, own, self.mesh.in_space, dtypes[handle])
         return arrived
 
     def _argument(self, tensor: int, layout: Layout, mesh: Mesh, variable: str | None = None) -> list[Ref]:
         spec, whole = self.graph.tensors[tensor], is_whole(layout)
         made: dict[int, Ref] = {}  # parts that hold the same piece are given it once
-        alike = [-1 if whole else mesh.first_alike(part, layout) for part in self.parts]
-        for first, part in zip(alike, self.parts, strict=True):
+        places = [self.mesh.place(part) for part in self.parts]
+        alike = [-1 if whole else mesh.first_alike(place, layout) for place in places]
+        for first, place in zip(alike, places, strict=True):
             if first not in made:
-                shape = spec.shape if whole or spec.shape is None else mesh.local_shape(spec.shape, layout, part)
+                shape = spec.shape if whole or spec.shape is None else mesh.local_shape(spec.shape, layout, place)
                 made[first] = self.writer.argument("argument", spec.dtype, shape, variable)
-                self.emitted.arguments.append((tensor, -1 if whole else part))
+                self.emitted.arguments.append((tensor, -1 if whole else place))
         return [made[first] for first in alike]
 
     def _arrange(self, arrived: dict[int, list[Ref]]) -> None:
         """Inputs arrive over all parts as if they were one axis; here they get the layouts that the plan reads."""
         for (tensor, refs), (arrival,) in zip(arrived.items(), self.plan.inputs, strict=True):
             (layout,) = self.plan.choices[self.graph.tensors[tensor].producer].outputs
-            if arrival.is_split and self.mesh != self.mesh.flat:
+            if arrival.is_split and self.mesh.in_space != self.mesh.flat:
                 refs = self.step.boxer.arrange(refs, arrival, layout, self.graph.tensors[tensor].shape or ())
             self.step.held[tensor, layout] = refs
 

@@ -1,0 +1,97 @@
+"""Micro-batches: what an axis of time allows.
+
+The parts of an axis of time come one after another, so none can wait for a later one. What is made of all of them, a
+sum that is whole or a batch that is gathered, is there only after the last, and nothing that runs once for each
+micro-batch may read it. Where it follows from the step's arguments alone (the number of words in a batch, say) it is
+computed before the first, from the whole arguments; where no gradient depends on it, what reads it runs once, after the
+last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from whaleish.graph import BACKWARD
+from whaleish.planner.facts import Facts
+from whaleish.planner.roles import PlanError
+from whaleish.planner.view import Candidate, made_layouts
+
+
+def needed_whole(facts: Facts, taken: Sequence[Candidate], whole: set[int]) -> set[int]:
+    """The ops that must run once, on whole tensors, besides those of `whole`, so that none waits for later parts.
+
+    Args:
+      taken: the candidate of each op on an axis of time.
+
+    Raises:
+      PlanError: an op needs all micro-batches in the middle of each; names both ends.
+    """
+    graph = facts.graph
+    made = made_layouts(graph, list(taken))
+    late: dict[int, int] = {}  # op that runs only after the last micro-batch -> what it makes whole, or waits for
+    found: set[int] = set()
+    for index, (op, candidate) in enumerate(zip(graph.ops, taken, strict=True)):
+        before = [late[control] for control in op.controls if control in late]
+        waits = dict.fromkeys([-1], before[0]) if before else {}
+        for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
+            have, producer = made.get(tensor), graph.tensors[tensor].producer
+            if producer in late:
+                waits[tensor] = late[producer]
+            elif have is not None and have != need and not (have.is_broadcast or need.is_partial or need.is_local):
+                waits[tensor] = producer
+        divided = [*candidate.inputs, *candidate.outputs]
+        if waits and any(not sbp.is_broadcast for sbp in divided) and not _only_gathers(candidate, op.inputs, waits):
+            found |= _instead(facts, index, waits)
+        if waits:
+            late[index] = next(iter(waits.values()))
+    return found - whole
+
+
+def _only_gathers(candidate: Candidate, inputs: Sequence[int], waits: dict[int, int]) -> bool:
+    """Whether an op reads nothing of each micro-batch's and makes nothing for each."""
+    needs = [need for tensor, need in zip(inputs, candidate.inputs, strict=True) if tensor not in waits]
+    return all(sbp.is_broadcast for sbp in (*needs, *candidate.outputs))
+
+
+def _instead(facts: Facts, index: int, waits: dict[int, int]) -> set[int]:
+    """The ops to run whole so that op `index` need not wait.
+
+    Args:
+      waits: tensor that it waits for, or -1 where it only comes after others -> the op that makes it.
+    """
+    graph = facts.graph
+    early = {t for t in waits if t in facts.argument_like}
+    if early == set(waits):
+        return {op for tensor in early for op in _makers(facts, tensor)}
+    if not _feeds_gradients(facts, index):
+        return {index}
+    tensor = next(t for t in waits if t not in early)
+    raise PlanError(
+        f"{graph.place(index)} runs for each micro-batch and needs {graph.place(waits[tensor])} of all of them, which "
+        "is there only after the last. If it is a batch's statistics, put it under wh.local_statistics(), so that each "
+        "micro-batch has its own; else take what needs the whole batch out of the step, or wh.accumulate() away"
+    )
+
+
+def _makers(facts: Facts, tensor: int) -> set[int]:
+    """The ops between the arguments and a tensor."""
+    graph, found, todo = facts.graph, set(), [tensor]
+    while todo:
+        index = graph.tensors[todo.pop()].producer
+        if index not in found and graph.ops[index].type != "Placeholder":
+            found.add(index)
+            todo += graph.ops[index].inputs
+    return found
+
+
+def _feeds_gradients(facts: Facts, index: int) -> bool:
+    """Whether a gradient depends on what an op makes, or it is one."""
+    seen, todo = {index}, [index]
+    while todo:
+        op = facts.graph.ops[todo.pop()]
+        if op.phase == BACKWARD:
+            return True
+        for reader in {reader for tensor in op.outputs for reader in facts.readers[tensor]} - seen:
+            seen.add(reader)
+            todo.append(reader)
+    return False
