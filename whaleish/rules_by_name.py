@@ -40,7 +40,7 @@ def parse_rules(rules: Rules) -> list[NameRule]:
         if isinstance(given, str):
             found.append(NameRule(pattern, layout=parse_layout(given)))
             continue
-        scopes: tuple[Any, ...] = (given,) if isinstance(given, ScopeContext) else tuple(given)
+        scopes: tuple[Any, ...] = tuple(given) if isinstance(given, Sequence) else (given,)
         if not scopes or not all(isinstance(scope, ScopeContext) for scope in scopes):
             raise TypeError(
                 f"rules: {text!r} is given {given!r}; give a scope (wh.split()), several from outer to inner, or a "

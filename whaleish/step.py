@@ -150,7 +150,7 @@ class Function:
         return Program(captured, plan, here)
 
     def _equalise(self, capture: Capture) -> None:
-        """Where the ranks assigned equally often to the same variables, all get what rank 0 assigned."""
+        """Where all ranks assigned to the same variables, they get what rank 0 assigned."""
         text = assigned_text(capture.variables, [variable.name for variable in capture.graph.variables])
         agree(f"what the program assigned to variables before this call of the step {self.__name__!r}", text)
         _warn_of(broadcast_from_chief(variable for _, variable in assigned(capture.variables)))

@@ -246,3 +246,30 @@ def test_a_product_under_split_reads_its_weight_as_stated(world_of) -> None:
     (product,) = (index for index, op in enumerate(graph.ops) if op.type == "MatMul" and op.name == "matmul_1")
     assert str(program.plan.choices[product]) == "S(1) S(0) -> P"
     np.testing.assert_allclose(step(x)[0], tf.function(loss_of)(x), rtol=1e-9)
+
+
+@pytest.mark.parametrize("given", [3, None, [3], ()])
+def test_rules_that_are_none(world_of, given) -> None:
+    with pytest.raises(TypeError, match="rules: 'dense' is given .*; give a scope"):
+        wh.function(lambda x: x, rules={"dense": given})
+
+
+def test_an_argument_is_cut_as_the_variable_that_it_is_added_to(world_of) -> None:
+    """Along any dim, also after the layout was stated anew."""
+    variable = tf.Variable(tf.ones([8, 4]))
+    step = wh.function(lambda x: variable.assign_add(x))
+    for number, text in enumerate(("S(0)", "S(1)", "B", "S(1)"), 2):
+        wh.layout(variable, text)
+        np.testing.assert_allclose(step(tf.ones([8, 4])), np.full([8, 4], number))
+        assert str(storage(variable).layout) == f"({text},)"
+
+
+def test_an_op_that_cannot_have_a_variable_so_says_so(world_of) -> None:
+    rows, few = tf.Variable(tf.ones([8, 4]), name="rows"), tf.Variable(tf.ones([1, 4]), name="few")
+    wh.layout(rows, "S(0)")
+    wh.layout(few, "S(0)")
+    update = wh.function(lambda i, x: rows.scatter_update(tf.IndexedSlices(x, i)))
+    with pytest.raises(PlanError, match=r"'rows' of shape \[8, 4\] lies as S\(0\).*ResourceScatterUpdate"):
+        update(tf.constant([1, 2]), tf.ones([2, 4]))
+    with pytest.raises(PlanError, match=r"'few' of shape \[1, 4\] lies as S\(0\) over 4 devices"):
+        wh.function(lambda: few * 2)()

@@ -274,6 +274,14 @@ class Search:
 
     def _unsatisfied(self, index: int) -> PlanError:
         op, facts, size = self.graph.ops[index], self.facts, self.view.axis.size
+        for handle in op.inputs:
+            if not self.fixed.get(handle, B).is_broadcast:
+                variable = self.graph.variable_of()[handle]
+                return PlanError(
+                    f"the variable {variable.name!r} of shape {list(variable.shape)} lies as {self.fixed[handle]} over "
+                    f"{size} devices, as wh.layout or an earlier step has it, and {self.graph.place(index)} cannot be "
+                    'carried out on such parts of it. State another layout for it (wh.layout(variable, "B") is whole)'
+                )
         weights = [t for t in op.inputs if t in facts.weights]
         shapes = ", ".join(str(self.graph.tensors[t].shape) for t in weights)
         pinned = "" if (dim := facts.role(index).dim) is None else f", dim={dim}"

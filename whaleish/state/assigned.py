@@ -28,7 +28,8 @@ class Assignments:
 
     Attributes:
       count: how many times.
-      values: a hash of what was assigned while it lay in parts, where no rank has the whole to compare.
+      values: a hash of what was last assigned while it lay in parts, where no rank has the whole to compare, and of
+        what was added since.
     """
 
     def __init__(self) -> None:
@@ -41,10 +42,10 @@ def note(variable: LaidOutVariable) -> None:
     variable.assignments.count += 1
 
 
-def note_value(variable: LaidOutVariable, value: tf.Tensor) -> None:
-    """Adds a value that goes to the parts of several ranks; each keeps its own piece of it only."""
+def note_value(variable: LaidOutVariable, value: tf.Tensor, *, added: bool = False) -> None:
+    """Notes a value that goes to the parts of several ranks, or is added to them; each keeps its own piece of it."""
     seen = digest(wire.view(value)) if wire.moves(value.dtype) else b""
-    variable.assignments.values = digest(variable.assignments.values + seen)
+    variable.assignments.values = digest((variable.assignments.values if added else b"") + seen)
 
 
 def assigned(variables: Sequence[tf.Variable]) -> list[tuple[int, LaidOutVariable]]:
@@ -73,7 +74,7 @@ def assigned_text(variables: Sequence[tf.Variable], names: Sequence[str]) -> str
     for place, name in enumerate(names):
         given = changed[place].assignments if place in changed else Assignments()
         hashed = f", in parts, values #{given.values.hex()[:8]}" if given.values else ""
-        lines.append(f"{name}: assigned {given.count} time{'' if given.count == 1 else 's'}{hashed}")
+        lines.append(f"{name}: {'assigned' if given.count else 'not assigned'}{hashed}")
     return "\n".join(lines)
 
 
@@ -84,5 +85,6 @@ def forget_assigned(variables: Sequence[tf.Variable]) -> None:
         variable.assignments = Assignments()
 
 
-def _facts(place: int, variable: LaidOutVariable) -> tuple[int, int, bytes]:
-    return place, variable.assignments.count, variable.assignments.values
+def _facts(place: int, variable: LaidOutVariable) -> tuple[int, bytes]:
+    """What must be equal on all ranks. Not how often: a rank that was behind may have caught up."""
+    return place, variable.assignments.values

@@ -194,7 +194,7 @@ class LaidOutVariable(ResourceVariable):
         self.settle()
         if self._parts.additive:
             if self._exchange is not None:
-                note_value(self, delta)
+                note_value(self, delta, added=True)
             self._parts.add(delta)
         else:
             self._write_parts(self.logical_value() + delta)
