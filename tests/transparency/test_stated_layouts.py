@@ -250,7 +250,7 @@ def test_a_product_under_split_reads_its_weight_as_stated(world_of) -> None:
 
 @pytest.mark.parametrize("given", [3, None, [3], ()])
 def test_rules_that_are_none(world_of, given) -> None:
-    with pytest.raises(TypeError, match="rules: 'dense' is given .*; give a scope"):
+    with pytest.raises(TypeError, match=r"rules: 'dense' is given .*; give a scope"):
         wh.function(lambda x: x, rules={"dense": given})
 
 
