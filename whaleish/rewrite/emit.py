@@ -137,7 +137,8 @@ class Emitter:
         inputs = [self.refs(t, layout, frame) for t, layout in zip(op.inputs, choice.inputs, strict=True)]
         view, rule = op_view(self.graph, index), registry.get(op.type)
         # Ops that a pass made may have no kernel under their type: their rule writes them, whole or not.
-        lower = None if rule is None or (whole and op.payload is not None) else rule.lower
+        itself = rule is None or (whole and op.payload is not None and not (rule.always and view.is_static))
+        lower = None if rule is None or itself else rule.lower
         gate = frame.boxer.gate if index in self._effects else []
         results: dict[int, list[Ref]] = {}
         nodes: dict[int, list[str]] = {}

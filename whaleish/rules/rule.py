@@ -168,6 +168,7 @@ class Rule:
       expand: writes the op out in primitive ops, for signatures with `expands`.
       split_empty: whether parts may be of size zero.
       unknown: whether it serves ops that have tensors of unknown shape, which then are B in all its signatures.
+      always: whether `lower` carries out whole ops too, where all shapes are known.
     """
 
     signatures: Callable[[OpView], list[Signature]]
@@ -175,6 +176,7 @@ class Rule:
     expand: Callable[[OpView], Fragment] | None = None
     split_empty: bool = True
     unknown: bool = False
+    always: bool = False
 
 
 @dataclass
@@ -190,11 +192,12 @@ class Registry:
         expand: Callable[[OpView], Fragment] | None = None,
         split_empty: bool = True,
         unknown: bool = False,
+        always: bool = False,
     ) -> Callable[[Callable[[OpView], list[Signature]]], Callable[[OpView], list[Signature]]]:
         """Decorates the signatures function of a family."""
 
         def add(signatures: Callable[[OpView], list[Signature]]) -> Callable[[OpView], list[Signature]]:
-            rule = Rule(signatures, lower, expand, split_empty, unknown)
+            rule = Rule(signatures, lower, expand, split_empty, unknown, always)
             for type in types:
                 if type in self.rules:
                     raise ValueError(f"op type {type} has a rule already")
