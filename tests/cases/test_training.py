@@ -89,15 +89,17 @@ def test_an_mlp(ranks, optimizer: str) -> None:
 def test_mobilenet_v2(ranks, optimizer: str) -> None:
     # Lion steps by signs, and where a gradient is nothing but rounding (a shift before a batch norm), so is its sign.
     steps = STEPS if all_cases() else 2
-    check(ranks.run(train, mobilenet, optimizer, steps, timeout=300), differing=0.01 if optimizer == "lion" else 0.0)
+    found = ranks.run(train, mobilenet, optimizer, steps, timeout=300)
+    # The net makes rounding a thousand times larger within its steps.
+    check(found, differing=0.01 if optimizer == "lion" else 0.0, tolerance=1e-7)
 
 
-def check(results, differing: float = 0.0) -> None:
+def check(results, differing: float = 0.0, tolerance: float = 1e-9) -> None:
     (hashes, *_), (others, *_) = results
     assert hashes == others
     assert len(set(hashes)) == len(hashes)
     for _, losses, weights in results:
-        assert losses < 1e-9
+        assert losses < tolerance
         assert weights <= differing
 
 

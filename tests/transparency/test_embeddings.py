@@ -8,11 +8,17 @@ import pytest
 import tensorflow as tf
 
 import whaleish as wh
+from tests.boxing.pinning import pinned_plan
 from tests.products import either, pairwise
 from tests.transparency.precision import computing_in
-from whaleish.planner.moves import find_moves
+from whaleish.capture import capture
+from whaleish.mesh import Axis, Mesh
+from whaleish.program import Program
+from whaleish.report.explain import moved
 from whaleish.rewrite.expand import expand
+from whaleish.rules.rows import MERGE_ROWS
 from whaleish.state import storage
+from whaleish.world import world
 
 ROWS, WIDTH, BATCH = 4000, 8, 24
 TABLE_BYTES = ROWS * WIDTH * 8
@@ -59,7 +65,7 @@ def train(optimizer: str, scope: str, stated: str, batch: int) -> tuple[float, f
             expected, got = float(alone(*given)), float(compiled(*given))
             losses = max(losses, abs(expected - got) / expected)
         program = compiled.program_for(*given)
-        moves = find_moves(*expand(program.capture.graph, program.plan)).values()
+        moves = moved(*expand(program.capture.graph, program.plan))
         difference = float(np.abs(wh.gather(table.embeddings) - plain.embeddings.numpy()).max())
         return losses, difference, sum(move.nbytes for move in moves), str(storage(table.embeddings.value).layout)
 
@@ -86,3 +92,25 @@ def test_in_one_process(world_of: int, optimizer: str, scope: str, stated: str, 
 def test_on_real_ranks(ranks, optimizer: str, scope: str, stated: str, batch: int) -> None:
     for found in ranks.run(train, optimizer, scope, stated, batch, timeout=60):
         check(found, stated, ranks.size)
+
+
+@pytest.mark.parametrize("world_of", [2], indirect=True)
+def test_merged_rows_that_are_cut_again(world_of: int) -> None:
+    """Gathered for one reader, and then read as each part's own: whatever a plan says is carried out."""
+
+    def step(ids, rows):
+        return tf.math.unsorted_segment_sum(rows, ids, 5)
+
+    given = tf.constant([1, 4, 1, 0, 1, 3, 4]), tf.constant(np.random.default_rng(0).normal(size=(7, 3)))
+    captured = capture(step, *given)
+
+    def choose(index, options):
+        split = [c for c in options if any(sbp.is_split for sbp in c.inputs)]
+        if captured.graph.ops[index].type == MERGE_ROWS:
+            return next(c for c in split if not any(sbp.is_split for sbp in c.outputs))
+        return next((c for c in split if any(sbp.is_partial for sbp in c.outputs)), options[0])
+
+    plan = pinned_plan(captured.graph, Mesh((Axis("d", 2),)), choose)
+    assert any("S(0) S(0) -> B B" in str(choice) for choice in plan.choices)
+    assert any("-> P" in str(choice) for choice in plan.choices)
+    np.testing.assert_allclose(Program(captured, plan, world())(given), step(*given))

@@ -62,12 +62,12 @@ def find_moves(graph: LogicalGraph, plan: Plan) -> dict[tuple[int, Layout], Move
             volume, collectives, source = min((_cost(route, have) for have, route in routes), key=lambda cost: cost[:2])
             moves[tensor, layout] = Move(tensor, source, layout, volume, reader, collectives)
             held.append(layout)
-    return moves | _merged(graph, plan)
+    return moves
 
 
-def _merged(graph: LogicalGraph, plan: Plan) -> dict[tuple[int, Layout], Move]:
-    """What `MergeRows` gathers: its results come in the layout in which they are made, by way of collectives."""
-    moves: dict[tuple[int, Layout], Move] = {}
+def merged_moves(graph: LogicalGraph, plan: Plan) -> list[Move]:
+    """What `MergeRows` gathers. Its results are made in the layout in which they then lie, by way of collectives."""
+    moves: list[Move] = []
     readers: list[list[int]] | None = None
     for index, (op, choice) in enumerate(zip(graph.ops, plan.choices, strict=True)):
         if op.type != MERGE_ROWS or choice.inputs == choice.outputs:
@@ -77,8 +77,7 @@ def _merged(graph: LogicalGraph, plan: Plan) -> dict[tuple[int, Layout], Move]:
             spec = graph.tensors[tensor]
             nbytes = layout_bytes(spec.shape or (), spec.dtype) * graph.repeats(index)
             volume, collectives, _ = _cost(find_route(plan.mesh, source, target, spec.shape or (), nbytes), source)
-            reader = min(readers[tensor], default=-1)
-            moves[tensor, target] = Move(tensor, source, target, volume, reader, collectives, at_most=True)
+            moves.append(Move(tensor, source, target, volume, min(readers[tensor], default=-1), collectives, True))
     return moves
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from whaleish.graph import LogicalGraph
-from whaleish.planner.moves import Move, find_moves
+from whaleish.planner.moves import Move, find_moves, merged_moves
 from whaleish.planner.plan import Plan
 from whaleish.rules import registry
 from whaleish.rules.whole import REASONS
@@ -14,7 +14,8 @@ _ALWAYS_WHOLE = frozenset({"Placeholder", "Const", *REASONS})
 
 def moved(graph: LogicalGraph, plan: Plan) -> list[Move]:
     """The boxings that send bytes, the largest first. `graph` and `plan` are the expanded ones."""
-    return sorted((m for m in find_moves(graph, plan).values() if m.nbytes), key=lambda m: (-m.nbytes, m.tensor))
+    moves = [*find_moves(graph, plan).values(), *merged_moves(graph, plan)]
+    return sorted((m for m in moves if m.nbytes), key=lambda m: (-m.nbytes, m.tensor))
 
 
 def without_rule(graph: LogicalGraph) -> list[int]:

@@ -171,6 +171,8 @@ class Emitter:
         for tensor, layout, refs in zip(op.outputs, choice.outputs, made, strict=True):
             frame.held[tensor, layout] = refs
         self._note(index, [[]] * len(self.parts), frame)
+        self._op_depths[index] += sum(a != b for a, b in zip(choice.inputs[0], choice.outputs[0], strict=True))
+        frame.depth = max(frame.depth, self._op_depths[index])
 
     def _sharers(self, choice: Choice) -> list[int]:
         """For each part the place of the part that does the op for it."""
