@@ -247,3 +247,14 @@ def test_a_failure_of_one_rank_that_is_caught_ends_the_job() -> None:
     assert "went on" not in result.output
     assert "no step can be run any more" in result.output
     assert not result.survivors
+
+
+def lengths_of_batches() -> list[list[int]]:
+    """The last batch has a single row, which only one rank holds."""
+    words = tf.data.Dataset.from_tensor_slices(["one", "three", "seven", "eleven", "a"]).batch(2)
+    step = wh.function(lambda names: tf.strings.length(names))
+    return [step(batch).numpy().tolist() for batch in wh.distribute_dataset(words)]
+
+
+def test_a_single_string_in_parts(ranks) -> None:
+    assert ranks.run(lengths_of_batches, timeout=60) == [[[3, 5], [5, 6], [1]]] * 2

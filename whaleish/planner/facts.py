@@ -38,6 +38,8 @@ HEAVY = PRODUCTS | {
 }
 """Ops whose arithmetic outweighs what they read: on summands every part would do all of it."""
 
+_UNSENT = 1e12  # bytes: strings are not sent between processes, so anything else is cheaper
+
 _CARRIERS = frozenset({"Cast", "ExpandDims", "Identity", "ReadVariableOp", "Reshape", "Squeeze", "Transpose"})
 _FLOATS = ("float", "bfloat", "complex")
 
@@ -51,8 +53,8 @@ class Facts:
       pinned: tensor (also a variable's handle) -> layout on this axis, where the user stated one.
 
     Attributes:
-      nbytes: of the part of each tensor that outer axes leave; a handle's is that of its variable. sizes: elements of
-        each tensor, whole.
+      nbytes: of the part of each tensor that outer axes leave; a handle's is that of its variable, and of strings it is
+        more than of anything. sizes: elements of each tensor, whole.
       handles: resource tensors of variables.
       weights: tensors that are a variable (its handle, and what is read, cast or reshaped from it) -> its handle.
       differentiable: tensors that depend on trainable variables, and so have a gradient where there is a backward.
@@ -75,7 +77,9 @@ class Facts:
         self.graph, self.roles = graph, roles
         self.pinned = dict(pinned or {})
         self.sizes = [prod(t.shape or ()) for t in graph.tensors]
-        self.nbytes: list[float] = [layout_bytes(t.shape or (), t.dtype) for t in graph.tensors]
+        self.nbytes: list[float] = [
+            _UNSENT if t.dtype == "string" else layout_bytes(t.shape or (), t.dtype) for t in graph.tensors
+        ]
         for v in graph.variables:
             self.nbytes[v.handle] = layout_bytes(v.shape, v.dtype)
         for tensor, count in (cuts or {}).items():

@@ -37,7 +37,7 @@ def gathering_seconds(
     for tensor, before, after in zip(op.inputs, taken.inputs, instead.inputs, strict=True):
         if before == after or tensor in graph.constants:
             continue
-        if graph.tensors[tensor].dtype == "resource" or tensor not in made:
+        if graph.tensors[tensor].dtype in ("resource", "string") or tensor not in made:
             return inf
         nbytes = _nbytes(graph, tensor)
         moved += volume(made[tensor], after, nbytes, parts) - volume(made[tensor], before, nbytes, parts)

@@ -146,8 +146,10 @@ class AxisView:
                 lengths = self._lengths(spec.shape[sbp.dim], sbp.dim, [layouts[slot] for layouts in around])
                 if any(length % sbp.unit for length in lengths):
                     return None
-                # One unit cannot be shared: whoever holds it would do the whole op. In time one does it all anyway.
-                fewest = 1 if self.axis.time else min(2, self.axis.size)
+                # One unit cannot be shared: whoever holds it would do the whole op. In time one does it all anyway, and
+                # strings that arrive in parts cannot go elsewhere.
+                stays = self.axis.time or any(spec.dtype == "string" for spec in view.inputs)
+                fewest = 1 if stays else min(2, self.axis.size)
                 if min(lengths) // sbp.unit < (fewest if empty else self.axis.size):
                     return None
                 length = max(lengths)
