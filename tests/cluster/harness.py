@@ -148,9 +148,7 @@ class RankPool:
             time.sleep(1)
         if (dead or hung) and self._log is not None:
             lines.append("--- the end of the log of the ranks ---")
-            # mpirun tags each piece that was written, also within a line.
-            untagged = re.sub(r"(?m)(?<!^)\[\d+,\d+\]<std(?:err|out)>:", "", self._log.read_text(errors="replace"))
-            lines += untagged.splitlines()[-150:]
+            lines += _untagged(self._log.read_text(errors="replace")).splitlines()[-150:]
         return "\n".join(lines)
 
     def _start(self) -> None:
@@ -324,7 +322,12 @@ def run_script(
             time.sleep(0.1)
         supervise.end_processes(survivors, grace_s=0)
     pids = tuple(process.pid for process in survivors)
-    return ScriptResult(process.returncode, output, seconds, timed_out, pids)
+    return ScriptResult(process.returncode, _untagged(output), seconds, timed_out, pids)
+
+
+def _untagged(output: str) -> str:
+    """What mpirun printed, with its tags at the beginning of lines only: it tags each piece that was written."""
+    return re.sub(r"(?m)(?<!^)\[\d+,\d+\]<std(?:err|out)>:", "", output)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]

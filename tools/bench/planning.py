@@ -1,4 +1,4 @@
-"""How compiling grows with the model: transformers of more and more layers, and ResNet-50, with AdamW.
+"""How compiling grows with the model: transformers of more and more layers, with momentum, and ResNet-50, with AdamW.
 
 trace        the user's Python and TensorFlow's trace
 capture      what is left of the capture: from the traced graph to the logical one
@@ -59,7 +59,7 @@ def transformer(layers: int) -> Made:
         x = x + k.Dense(WIDTH)(h)
     model = keras.Model(tokens, k.Dense(TOKENS)(k.LayerNormalization()(x)))
     weights = model.trainable_variables
-    optimizer = keras.optimizers.AdamW(RATE)
+    optimizer = keras.optimizers.SGD(RATE, momentum=0.9)
     optimizer.build(weights)
     loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     given = tf.zeros((BATCH, LENGTH), tf.int32)
