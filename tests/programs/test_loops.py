@@ -122,7 +122,7 @@ def test_random_loops() -> None:
     """On four devices."""
 
     @settings(
-        max_examples=200 if all_cases() else 25,
+        max_examples=200 if all_cases() else 15,
         derandomize=True,
         database=None,
         deadline=None,
