@@ -118,7 +118,7 @@ class Mesh:
 
     def place(self, part: int) -> int:
         """The number of a part's place among the devices, which parts that differ only in time share."""
-        return self.in_space.number(self.without_time(self.coordinate(part)))
+        return _places(self)[part]
 
     def device(self, part: int) -> int:
         """The device that a part is on."""
@@ -132,10 +132,14 @@ class Mesh:
         """Of a coordinate or layout, what it says of the axes that are not of time."""
         return tuple(entry for axis, entry in zip(self.axes, entries, strict=True) if not axis.time)
 
+    def with_time(self, entries: Iterable[T], fill: T) -> tuple[T, ...]:
+        """The inverse of `without_time`: the same for every axis of time."""
+        rest = iter(entries)
+        return tuple(fill if axis.time else next(rest) for axis in self.axes)
+
     def at_all_times(self, layout: Layout) -> Layout:
         """The layout of what is the same at all times, from its entries for the other axes."""
-        entries = iter(layout)
-        return tuple(B if axis.time else next(entries) for axis in self.axes)
+        return self.with_time(layout, B)
 
     def coordinate(self, part: int) -> tuple[int, ...]:
         """Where part number `part` stands on each axis."""
@@ -208,6 +212,13 @@ class Mesh:
             + (f"[{','.join(map(str, axis.shares))}]" if axis.shares else "")
             for axis in self.axes
         )
+
+
+@functools.lru_cache(maxsize=256)
+def _places(mesh: Mesh) -> tuple[int, ...]:
+    """For each part its place among the devices."""
+    space = mesh.in_space
+    return tuple(space.number(mesh.without_time(mesh.coordinate(part))) for part in range(mesh.size))
 
 
 @functools.lru_cache(maxsize=256)

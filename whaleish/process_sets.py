@@ -16,8 +16,8 @@ def process_sets(mesh: Mesh, world: World) -> tuple[int, ...]:
     To be called by all ranks with the same mesh, in the same order: making a set is a collective of all ranks.
     """
     space = mesh.in_space
-    part, numbers = space.devices.index(world.rank), iter(range(len(space.axes)))
-    return tuple(EVERYBODY if axis.time else _along(space, next(numbers), world.size)[part] for axis in mesh.axes)
+    part = space.devices.index(world.rank)
+    return mesh.with_time([_along(space, axis, world.size)[part] for axis in range(len(space.axes))], EVERYBODY)
 
 
 def _along(mesh: Mesh, axis: int, size: int) -> list[int]:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import whaleish as wh
 from whaleish import tf_private, world
+from whaleish.boxing.boxer import Boxing
 from whaleish.boxing.horovod import HorovodBoxer
 from whaleish.meeting import gather_rows
 from whaleish.mesh import Axis, Mesh
@@ -62,7 +63,7 @@ def merging(number: int) -> str:
     guard, ids = writer.argument("guard", "int32", ()), writer.argument("ids", "int64", (ROWS // 4,))
     rows = writer.argument("rows", "float32", (ROWS // 4, WIDTH))
     boxer = HorovodBoxer(writer, FLAT, here.rank, here.devices[0], name, guard, process_sets(FLAT, here))
-    made = boxer.gather_rows([[ids], [rows]], [split] * 2, [whole] * 2, [(ROWS,), (ROWS, WIDTH)], 0)
+    made = boxer.gather_rows(Boxing([ids], split, whole, (ROWS,)), Boxing([rows], split, whole, (ROWS, WIDTH)), 0)
     results = [writer.add("Identity", refs)[0] for refs in made]
     writer.finish(name, results, boxer.finish())
     tf_private.register_function(writer.function_def)

@@ -216,6 +216,7 @@ import sys
 import keras
 import tensorflow as tf
 import whaleish as wh
+from tools.bench.worker import peak_bytes
 wh.init(virtual_devices=1)
 count = int(sys.argv[1])
 model = keras.Sequential([keras.layers.Dense(512, activation="gelu") for _ in range(6)])
@@ -231,13 +232,9 @@ def step(x):
     return loss
 
 x = tf.ones((8192, 64))
-
-def peak():  # in kB; what `getrusage` says begins with the peak of the process that started this one
-    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
-
-before = peak()
+before = peak_bytes()
 step(x), step(x)
-print(peak() - before)
+print((peak_bytes() - before) // 1024)
 """
 
 

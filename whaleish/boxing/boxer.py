@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,6 +47,19 @@ class Group:
         return tuple(length for _, length in self.pieces(sbp, position))
 
 
+class Boxing(NamedTuple):
+    """A tensor to be had in another layout.
+
+    Attributes:
+      refs: the parts' tensors in layout `source`. shape: of the logical tensor.
+    """
+
+    refs: list[Ref]
+    source: Layout
+    target: Layout
+    shape: tuple[int, ...]
+
+
 class Boxer(ABC):
     """Writes layout changes into the graph of one process.
 
@@ -82,17 +96,9 @@ class Boxer(ABC):
         """A tensor that is split evenly over all parts, as over a single axis, in a layout of the mesh."""
         return self.exchange(refs, Exchange(self.mesh.flat, (flat,), self.mesh, target, shape))
 
-    def gather_rows(
-        self,
-        rows: Sequence[list[Ref]],
-        sources: Sequence[Layout],
-        targets: Sequence[Layout],
-        shapes: Sequence[tuple[int, ...]],
-        depth: int,
-    ) -> list[list[Ref]]:
-        """Ids and the rows that are to be added up by them, in other layouts; repeated ids may be merged on the way."""
-        each = zip(rows, sources, targets, shapes, strict=True)
-        return [self.box(refs, source, target, shape, depth) for refs, source, target, shape in each]
+    def gather_rows(self, ids: Boxing, rows: Boxing, depth: int) -> tuple[list[Ref], list[Ref]]:
+        """Ids, and the rows that are to be added up by them; repeated ids may be merged on the way."""
+        return self.box(*ids, depth), self.box(*rows, depth)
 
     def _hop(self, refs: list[Ref], source: Layout, hop: Hop, shape: tuple[int, ...], depth: int) -> list[Ref]:
         axis = hop.axis

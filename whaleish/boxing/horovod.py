@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from whaleish.boxing.boxer import Boxer, Group
+from whaleish.boxing.boxer import Boxer, Boxing, Group
 from whaleish.boxing.route import Exchange, Pieces
 from whaleish.boxing.transfer import Transfer
 from whaleish.graph import layout_bytes
 from whaleish.mesh import Mesh
-from whaleish.sbp import Layout, Sbp
+from whaleish.sbp import Sbp
 from whaleish.writer import FunctionWriter, Ref, output_ref
 
 SUM, MIN, MAX = 1, 3, 4  # Horovod's numbers for its reductions
@@ -117,32 +117,25 @@ class HorovodBoxer(Boxer):
         number = EVERYBODY if exchange.axis is None else self.sets[exchange.axis]
         return [self._unpack(self._all_to_all(refs[0], self.writer.dtypes[refs[0]], sent, number), exchange)]
 
-    def gather_rows(
-        self,
-        rows: Sequence[list[Ref]],
-        sources: Sequence[Layout],
-        targets: Sequence[Layout],
-        shapes: Sequence[tuple[int, ...]],
-        depth: int,
-    ) -> list[list[Ref]]:
+    def gather_rows(self, ids: Boxing, rows: Boxing, depth: int) -> tuple[list[Ref], list[Ref]]:
         """Each process adds up its rows of one id and sends them once, so as many as it has different ids.
 
         Behind those that arrive follow zeros for row 0, which change no sum, up to the length that is planned.
         """
-        source, target, part = sources[0], targets[0], self.parts[0]
+        source, target = ids.source, ids.target
         gathered = [k for k, axis in enumerate(self.mesh.axes) if source[k] != target[k] and axis.size > 1]
         if any(target[k].is_split for k in range(min(gathered, default=0), len(target))):
-            return super().gather_rows(rows, sources, targets, shapes, depth)  # parts further in share the rows out
-        (ids,), (values,) = rows
+            return super().gather_rows(ids, rows, depth)  # parts further in share the rows out
+        (own,), (values,) = ids.refs, rows.refs
         for axis in reversed(gathered):
-            own, place = self.writer.add("Unique", [ids], device=self.devices[0], out_idx="int32")
-            summed = self._add("UnsortedSegmentSum", [values, place, self._add("Size", [own], out_type="int32")])
-            dims = (1, len(shapes[1]))
-            ids, values = (self._gather_rows(*own, self.sets[axis]) for own in zip((own, summed), dims, strict=True))
-        local = [self.mesh.local_shape(shape, layout, part) for shape, layout in zip(shapes, targets, strict=True)]
+            different, place = self.writer.add("Unique", [own], device=self.devices[0], out_idx="int32")
+            summed = self._add("UnsortedSegmentSum", [values, place, self._add("Size", [different], out_type="int32")])
+            own = self._all_gather(different, [-1], self.sets[axis])
+            values = self._all_gather(summed, [-1] * len(rows.shape), self.sets[axis])
+        local = [self.mesh.local_shape(boxing.shape, boxing.target, self.parts[0]) for boxing in (ids, rows)]
         length = self.writer.const(local[0][0], "int32", self.devices[0])
-        missing = self._add("Sub", [length, self._add("Size", [ids], out_type="int32")])
-        return [[self._filled(ref, missing, shape)] for ref, shape in zip((ids, values), local, strict=True)]
+        missing = self._add("Sub", [length, self._add("Size", [own], out_type="int32")])
+        return [self._filled(own, missing, local[0])], [self._filled(values, missing, local[1])]
 
     def transfer(
         self, ref: Ref | None, dtype: str, transfer: Transfer, number: int, sets: Sequence[int] = (EVERYBODY,)
@@ -235,17 +228,15 @@ class HorovodBoxer(Boxer):
 
     def _gather(self, group: Group, ref: Ref, source: Sbp) -> Ref:
         local, number = group.local_shape(source, group.positions[0]), self.sets[group.number]
-        gather = lambda moved: self._collective("HorovodAllgather", [moved], number)[0]  # noqa: E731
         if source.dim == 0 and self._by_rank(group.members) == list(group.members):
-            return self._shaped(self._moved(ref, local, gather), group.shape)
+            return self._shaped(self._all_gather(ref, local, number), group.shape)
         held = (*group.around[: group.number], source, *group.around[group.number + 1 :])
         exchange = Exchange(self.mesh, held, self.mesh, group.around, group.logical, group.number)
-        return self._unpack(self._moved(self._flat(ref), [prod(local)], gather), exchange)
+        return self._unpack(self._all_gather(self._flat(ref), [prod(local)], number), exchange)
 
-    def _gather_rows(self, ref: Ref, rank: int, number: int) -> Ref:
-        """What all have of a tensor of so many dims, one after another, as much as each likes to send."""
-        gather = lambda moved: self._collective("HorovodAllgather", [moved], number)[0]  # noqa: E731
-        return self._moved(ref, [-1] * rank, gather)
+    def _all_gather(self, ref: Ref, shape: Sequence[int], number: int) -> Ref:
+        """What all of a set have of a tensor, one after another along dim 0; -1 in the own shape for all there is."""
+        return self._moved(ref, shape, lambda moved: self._collective("HorovodAllgather", [moved], number)[0])
 
     def _filled(self, ref: Ref, missing: Ref, shape: tuple[int, ...]) -> Ref:
         """A tensor with so many rows of zeros behind its own, which makes a shape."""

@@ -95,8 +95,8 @@ def _hops(mesh: Mesh, layout: Layout, source: Layout, target: Layout, shape: tup
                 moved = volume(here, there, 1.0, mesh.axes[axis].size)
                 if moved < inf:
                     yield Hop(axis, changed, 0.0 if mesh.axes[axis].time else moved * _copies(mesh, layout, axis))
-    free = [k for k, (a, b) in enumerate(zip(layout, target, strict=True)) if a != b and _plain(a) and _plain(b)]
-    free = [k for k in free if not mesh.axes[k].time]
+    pairs = enumerate(zip(mesh.axes, layout, target, strict=True))
+    free = [k for k, (axis, a, b) in pairs if not axis.time and a != b and _plain(a) and _plain(b)]
     if len(layout) > 1 and free:
         changed = tuple(target[k] if k in free else sbp for k, sbp in enumerate(layout))
         if _exists(mesh, changed, shape):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from whaleish.boxing.boxer import Boxer, Group
+from whaleish.boxing.boxer import Boxer, Boxing, Group
 from whaleish.boxing.horovod import HorovodBoxer
 from whaleish.boxing.local import LocalBoxer
 from whaleish.boxing.route import Exchange
@@ -44,22 +44,12 @@ class TimedBoxer(Boxer):
         space = self.at[0].placed(self.mesh.in_space, here)
         return space.arrange(refs[:1], flat, self.mesh.without_time(target), shape) * len(self.parts)
 
-    def gather_rows(
-        self,
-        rows: Sequence[list[Ref]],
-        sources: Sequence[Layout],
-        targets: Sequence[Layout],
-        shapes: Sequence[tuple[int, ...]],
-        depth: int,
-    ) -> list[list[Ref]]:
+    def gather_rows(self, ids: Boxing, rows: Boxing, depth: int) -> tuple[list[Ref], list[Ref]]:
         """First the rows of all times, which then travel together."""
-        if any(sbp.is_split for axis, sbp in zip(self.mesh.axes, targets[0], strict=True) if axis.time):
-            return super().gather_rows(rows, sources, targets, shapes, depth)
-        gathered = [self._at_once(source, target) for source, target in zip(sources, targets, strict=True)]
-        each = zip(rows, sources, gathered, shapes, strict=True)
-        held = [self.box(refs, source, target, shape, depth)[:1] for refs, source, target, shape in each]
-        made = self.at[0].gather_rows(held, gathered, targets, shapes, depth)
-        return [refs * len(self.parts) for refs in made]
+        if any(sbp.is_split for axis, sbp in zip(self.mesh.axes, ids.target, strict=True) if axis.time):
+            return super().gather_rows(ids, rows, depth)
+        gathered, values = self.at[0].gather_rows(self._at_once(ids, depth), self._at_once(rows, depth), depth)
+        return gathered * len(self.parts), values * len(self.parts)
 
     def inside(self, writer: FunctionWriter, region: int, bring: Callable[[Ref], Ref]) -> TimedBoxer:
         return TimedBoxer(writer, self.mesh, [boxer.inside(writer, region, bring) for boxer in self.at])
@@ -67,10 +57,12 @@ class TimedBoxer(Boxer):
     def finish(self) -> list[str]:
         return [name for boxer in self.at for name in boxer.finish()]
 
-    def _at_once(self, source: Layout, target: Layout) -> Layout:
-        """The target's entries for time, the source's for devices."""
-        entries = zip(self.mesh.axes, source, target, strict=True)
-        return tuple(after if axis.time else before for axis, before, after in entries)
+    def _at_once(self, boxing: Boxing, depth: int) -> Boxing:
+        """What is left to be done when a tensor is boxed in time, by a single part."""
+        entries = zip(self.mesh.axes, boxing.source, boxing.target, strict=True)
+        between = tuple(after if axis.time else before for axis, before, after in entries)
+        refs = self.box(boxing.refs, boxing.source, between, boxing.shape, depth)
+        return boxing._replace(refs=refs[:1], source=between)
 
     def _at(self, group: Group) -> Boxer:
         return self._own if group.axis.time else self.at[group.places[0]]

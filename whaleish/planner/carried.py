@@ -123,6 +123,8 @@ class Carried:
         Raises:
           AssertionError: an iteration would leave a value in another layout than the next one reads.
         """
+        if len(self.graph.regions) == 1:
+            return
         made = made_layouts(self.graph, taken)
         for index, (op, candidate) in enumerate(zip(self.graph.ops, taken, strict=True)):
             if op.type in (LOOP_VARIABLE, NEXT_VALUE, LOOP_RESULT):

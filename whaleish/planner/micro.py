@@ -27,23 +27,23 @@ def needed_whole(facts: Facts, taken: Sequence[Candidate], whole: set[int]) -> s
       PlanError: an op needs all micro-batches in the middle of each; names both ends.
     """
     graph = facts.graph
-    made = made_layouts(graph, list(taken))
+    made = made_layouts(graph, taken)
     late: dict[int, int] = {}  # op that runs only after the last micro-batch -> what it makes whole, or waits for
     found: set[int] = set()
     for index, (op, candidate) in enumerate(zip(graph.ops, taken, strict=True)):
         before = [late[control] for control in op.controls if control in late]
-        waits = dict.fromkeys([-1], before[0]) if before else {}
+        waits = {-1: before[0]} if before else {}
         for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
             have, producer = made.get(tensor), graph.tensors[tensor].producer
             if producer in late:
                 waits[tensor] = late[producer]
             elif have is not None and have != need and not (have.is_broadcast or need.is_partial or need.is_local):
                 waits[tensor] = producer
-        divided = [*candidate.inputs, *candidate.outputs]
-        if waits and any(not sbp.is_broadcast for sbp in divided) and not _only_gathers(candidate, op.inputs, waits):
+        if not waits:
+            continue
+        late[index] = next(iter(waits.values()))
+        if not _only_gathers(candidate, op.inputs, waits):
             found |= _instead(facts, index, waits)
-        if waits:
-            late[index] = next(iter(waits.values()))
     return found - whole
 
 

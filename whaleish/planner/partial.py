@@ -50,7 +50,8 @@ def settle_partials(
                 carried.update(results)
             elif not need.is_split:  # split from a sum is a reduction of its own, at half the price
                 wanted.add(tensor)
-    sources = {t: _source_bytes(view, made, taken, t, graph.tensors[t].producer in raw) for t in partial - carried}
+    fixed = {t for index in raw for t in graph.ops[index].outputs}
+    sources = {t: inf if t in fixed else _source_bytes(view, made, taken, t) for t in partial - carried}
     early = _sink_side(view, edges, sources, wanted)
     settled = list(taken)
     for index, op in enumerate(graph.ops):
@@ -59,15 +60,11 @@ def settle_partials(
     return settled
 
 
-def _source_bytes(view: AxisView, made: Mapping[int, Sbp], taken: list[Candidate], tensor: int, fixed: bool) -> float:
-    """What making a sum whole from gathered inputs costs, as the bytes of a sum whose reduction costs as much.
-
-    Args:
-      fixed: whether the op that makes it must stay as it is.
-    """
+def _source_bytes(view: AxisView, made: Mapping[int, Sbp], taken: list[Candidate], tensor: int) -> float:
+    """What making a sum whole from gathered inputs costs, as the bytes of a sum whose reduction costs as much."""
     index, parts = view.graph.tensors[tensor].producer, view.axis.size
     candidate = taken[index]
-    if parts == 1 or len(candidate.outputs) != 1 or fixed:
+    if parts == 1 or len(candidate.outputs) != 1:
         return inf
     seconds = gathering_seconds(view, made, index, candidate, view.candidates(index)[0])
     return seconds * view.cluster.link_rate * parts / (2 * (parts - 1))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from tensorflow.core.framework.function_pb2 import FunctionDef
 
-from whaleish.boxing.boxer import Boxer
+from whaleish.boxing.boxer import Boxer, Boxing
 from whaleish.graph import LogicalGraph, Op
 from whaleish.mesh import Mesh
 from whaleish.planner.moves import find_moves
@@ -130,11 +130,11 @@ class Emitter:
         if op.type in CONTROL:
             self._note(index, self.control.write(index, self._controls(op, range(len(self.parts)))), frame)
             return
+        inputs = [self.refs(t, layout, frame) for t, layout in zip(op.inputs, choice.inputs, strict=True)]
         if op.type == MERGE_ROWS and choice.inputs != choice.outputs:
-            self._merge_rows(index, frame)
+            self._merge_rows(index, inputs, frame)
             return
         whole = is_whole(*choice.inputs, *choice.outputs)
-        inputs = [self.refs(t, layout, frame) for t, layout in zip(op.inputs, choice.inputs, strict=True)]
         view, rule = op_view(self.graph, index), registry.get(op.type)
         # Ops that a pass made may have no kernel under their type: their rule writes them, whole or not.
         itself = rule is None or (whole and op.payload is not None and not (rule.always and view.is_static))
@@ -161,17 +161,16 @@ class Emitter:
             frame.held[tensor, layout] = [results[k][slot] for k in first]
         self._note(index, [nodes[k] for k in first], frame)
 
-    def _merge_rows(self, index: int, frame: Frame) -> None:
+    def _merge_rows(self, index: int, inputs: list[list[Ref]], frame: Frame) -> None:
         """An op whose results come from other parts."""
         op, choice = self.graph.ops[index], self.plan.choices[index]
-        rows = [self.refs(t, layout, frame) for t, layout in zip(op.inputs, choice.inputs, strict=True)]
         shapes = [self.graph.tensors[tensor].shape or () for tensor in op.inputs]
-        depth = max(self.depth(t, layout) for t, layout in zip(op.inputs, choice.inputs, strict=True))
-        made = frame.boxer.gather_rows(rows, choice.inputs, choice.outputs, shapes, depth)
+        ids, rows = map(Boxing, inputs, choice.inputs, choice.outputs, shapes)
+        self._note(index, [[]] * len(self.parts), frame)
+        made = frame.boxer.gather_rows(ids, rows, self._op_depths[index])
         for tensor, layout, refs in zip(op.outputs, choice.outputs, made, strict=True):
             frame.held[tensor, layout] = refs
-        self._note(index, [[]] * len(self.parts), frame)
-        self._op_depths[index] += sum(a != b for a, b in zip(choice.inputs[0], choice.outputs[0], strict=True))
+        self._op_depths[index] += sum(a != b for a, b in zip(ids.source, ids.target, strict=True))
         frame.depth = max(frame.depth, self._op_depths[index])
 
     def _sharers(self, choice: Choice) -> list[int]:
