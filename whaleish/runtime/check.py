@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from whaleish.runtime.actor import Actor, make_actors
-from whaleish.runtime.bus import DirectBus
+from whaleish.runtime.actor import Actor
 from whaleish.runtime.graph import ActorGraph
-from whaleish.runtime.register import Register
+from whaleish.runtime.rehearsal import Rehearsal
 from whaleish.runtime.spec import EACH
-from whaleish.runtime.turns import Turns
 
 
 class Wait(NamedTuple):
@@ -52,9 +50,10 @@ def check(graph: ActorGraph) -> None:
     Raises:
       DeadlockError: names the actors in a shortest cycle, and what would break it.
     """
-    run = _Run(graph)
-    run.go()
-    waits = {name: list(run.waits(actor)) for name, actor in run.actors.items() if actor.fired < actor.firings}
+    run = Rehearsal(graph)
+    while _fire_all(run):
+        pass
+    waits = {name: list(_waits(run, actor)) for name, actor in run.actors.items() if actor.fired < actor.firings}
     if waits:
         cycle = _shortest_cycle(waits)
         lines = [f"  {_text(graph, wait.actor, wait.number)} waits for {wait.why}" for wait in cycle]
@@ -93,6 +92,16 @@ def with_enough_registers(graph: ActorGraph) -> ActorGraph:
     return graph
 
 
+def _fire_all(run: Rehearsal) -> bool:
+    """Fires what can fire now; whether anything did."""
+    fired = False
+    for actor in run.begin():
+        for each in run.together(actor):
+            run.end(each)
+            fired = True
+    return fired
+
+
 def _deadlock(graph: ActorGraph) -> DeadlockError | None:
     try:
         check(graph)
@@ -106,73 +115,45 @@ def _with_more(graph: ActorGraph, name: str, more: int) -> ActorGraph:
     return replace(graph, actors=tuple(actors))
 
 
-class _Run:
-    """All actors, fired one after the other as long as one can."""
+def _waits(run: Rehearsal, actor: Actor) -> Iterator[Wait]:
+    """All that keeps an actor from its next firing."""
+    name, number = actor.name, actor.fired
+    if name in run.begun:
+        for other in run.graph.meets[name]:
+            if other not in run.begun:
+                yield Wait(name, number, other, f"{other!r}, which has to begin at the same time")
+        return
+    for port in actor.ports:
+        if len(port.filled) < port.edge.needs:
+            producer = port.edge.producer
+            made = f"{port.edge.needs} outputs" if port.edge.needs > 1 else "an output"
+            yield Wait(name, number, producer, f"{made} of {producer!r}")
+    if not actor.free:
+        yield _wait_for_register(run.graph, actor)
+    first = run.rotas[actor.queue].must_be
+    if first not in (None, actor):
+        assert first is not None
+        why = f"its turn, as queue {actor.queue!r} is at {_text(run.graph, first.name, first.fired)}"
+        yield Wait(name, number, first.name, why, f"change the order of queue {actor.queue!r}")
+    elif actor.queue in run.busy:
+        other = run.busy[actor.queue].name
+        yield Wait(name, number, other, f"its turn, as queue {actor.queue!r} is busy with {other!r}")
 
-    def __init__(self, graph: ActorGraph) -> None:
-        self.graph, self.actors, self.bus = graph, make_actors(graph), DirectBus()
-        self.turns = {queue.name: Turns(queue, self.actors.values()) for queue in graph.queues}
-        self.begun: dict[str, Register] = {}  # by actors that wait for others within a firing
-        self.held_up: dict[str, Actor] = {}  # queue -> the actor that does so on it
 
-    def go(self) -> None:
-        moved = True
-        while moved:
-            moved = False
-            for queue, turns in self.turns.items():
-                while queue not in self.held_up and (actor := turns.choose()) is not None:
-                    self._fire(actor)
-                    moved = True
-
-    def _fire(self, actor: Actor) -> None:
-        register, others = actor.begin(), self.graph.meets.get(actor.name)
-        if others is None:
-            actor.finish(register, (), self.bus)
-            return
-        self.begun[actor.name], self.held_up[actor.queue] = register, actor
-        if all(name in self.begun for name in others):
-            for name in others:
-                del self.held_up[self.actors[name].queue]
-                self.actors[name].finish(self.begun.pop(name), (), self.bus)
-
-    def waits(self, actor: Actor) -> Iterator[Wait]:
-        """All that keeps an actor from its next firing."""
-        name, number = actor.name, actor.fired
-        if name in self.begun:
-            for other in self.graph.meets[name]:
-                if other not in self.begun:
-                    yield Wait(name, number, other, f"{other!r}, which has to begin at the same time")
-            return
-        for port in actor.ports:
-            if len(port.filled) < port.edge.needs:
-                producer = port.edge.producer
-                made = f"{port.edge.needs} outputs" if port.edge.needs > 1 else "an output"
-                yield Wait(name, number, producer, f"{made} of {producer!r}")
-        if not actor.free:
-            yield self._wait_for_register(actor)
-        first = self.turns[actor.queue].must_be
-        if first not in (None, actor):
-            assert first is not None
-            why = f"its turn, as queue {actor.queue!r} is at {_text(self.graph, first.name, first.fired)}"
-            yield Wait(name, number, first.name, why, f"change the order of queue {actor.queue!r}")
-        elif actor.queue in self.held_up:
-            other = self.held_up[actor.queue].name
-            yield Wait(name, number, other, f"its turn, as queue {actor.queue!r} is busy with {other!r}")
-
-    def _wait_for_register(self, actor: Actor) -> Wait:
-        """Who has not yet read what the actor made first of what it still holds."""
-        held = [
-            (firing, consumer.name, edge.needs)
-            for consumer, number, edge in actor.consumers
-            for _, firing in consumer.ports[number].filled
-        ]
-        # What it has begun to make, and others wait for it to go on, is held as well, but read by nobody yet.
-        firing, reader, needs = min(held)
-        count = actor.spec.registers
-        more = f"give {actor.name!r} more registers than {count}" + (f": {reader!r} reads {needs}" if needs > 1 else "")
-        what = "its register" if count == 1 else f"one of its {count} registers"
-        why = f"{what}, as {reader!r} has not read {_text(self.graph, actor.name, firing)}"
-        return Wait(actor.name, actor.fired, reader, why, more, lacks_register=True)
+def _wait_for_register(graph: ActorGraph, actor: Actor) -> Wait:
+    """Who has not yet read what the actor made first of what it still holds."""
+    held = [
+        (firing, consumer.name, edge.needs)
+        for consumer, number, edge in actor.consumers
+        for _, firing in consumer.ports[number].filled
+    ]
+    # What it has begun to make, and others wait for it to go on, is held as well, but read by nobody yet.
+    firing, reader, needs = min(held)
+    count = actor.spec.registers
+    more = f"give {actor.name!r} more registers than {count}" + (f": {reader!r} reads {needs}" if needs > 1 else "")
+    what = "its register" if count == 1 else f"one of its {count} registers"
+    why = f"{what}, as {reader!r} has not read {_text(graph, actor.name, firing)}"
+    return Wait(actor.name, actor.fired, reader, why, more, lacks_register=True)
 
 
 def _text(graph: ActorGraph, actor: str, number: int) -> str:

@@ -15,10 +15,10 @@ from whaleish.runtime.bus import MailboxBus, Stopped
 from whaleish.runtime.check import check
 from whaleish.runtime.chunk import Chunk
 from whaleish.runtime.graph import ActorGraph
+from whaleish.runtime.rota import Rota
 from whaleish.runtime.spec import EACH, ActorSpec, Feed, Read
 from whaleish.runtime.trace import Event, Trace, nbytes
 from whaleish.runtime.transport import Aborted, InProcess, Transfer, Transport
-from whaleish.runtime.turns import Turns
 
 
 class StageError(RuntimeError):
@@ -106,7 +106,7 @@ class _Run:
         self.bus = MailboxBus(queue.name for queue in queues)
         self.threads = [
             threading.Thread(
-                target=self._serve, args=(queue.name, Turns(queue, self.actors.values())), name=queue.name, daemon=True
+                target=self._serve, args=(queue.name, Rota(queue, self.actors.values())), name=queue.name, daemon=True
             )
             for queue in queues
         ]
@@ -144,15 +144,15 @@ class _Run:
             raise self.error
         return self.results
 
-    def _serve(self, queue: str, turns: Turns) -> None:
+    def _serve(self, queue: str, rota: Rota) -> None:
         """What the thread of a queue does."""
         try:
             self.bus.deliver(queue, wait=False)
-            while not turns.is_done:
-                actor = turns.choose()
+            while not rota.is_done:
+                actor = rota.choose()
                 if actor is not None:
                     self._fire(actor)
-                self.bus.deliver(queue, wait=actor is None and not turns.is_done)
+                self.bus.deliver(queue, wait=actor is None and not rota.is_done)
         except Stopped:
             pass
         except BaseException as error:

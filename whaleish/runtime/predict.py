@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
 
-from whaleish.runtime.actor import Actor, make_actors
-from whaleish.runtime.bus import DirectBus
+from whaleish.runtime.actor import Actor
 from whaleish.runtime.check import check
 from whaleish.runtime.graph import ActorGraph
-from whaleish.runtime.register import Register
+from whaleish.runtime.rehearsal import Rehearsal
 from whaleish.runtime.spec import EACH
 from whaleish.runtime.trace import Event, Trace
-from whaleish.runtime.turns import Turns
 
 
 def predict(graph: ActorGraph, seconds: Mapping[str, float]) -> Trace:
@@ -46,47 +44,37 @@ def with_room(graph: ActorGraph, seconds: Mapping[str, float]) -> ActorGraph:
 
 
 class _Clock:
-    """One run in simulated time.
+    """One rehearsal in simulated time.
 
     Attributes:
       most: for each actor the most registers that were taken at once.
     """
 
     def __init__(self, graph: ActorGraph, seconds: Mapping[str, float]) -> None:
-        self.graph, self.seconds, self.trace, self.bus = graph, seconds, Trace(), DirectBus()
-        self.actors = make_actors(graph)
-        self.turns = {queue.name: Turns(queue, self.actors.values()) for queue in graph.queues}
-        self.begun: dict[str, tuple[Register, float]] = {}
-        self.busy: set[str] = set()
-        self.most = dict.fromkeys(self.actors, 0)
-        self._ends: list[tuple[float, int, tuple[str, ...]]] = []
+        self.graph, self.seconds, self.trace, self.run = graph, seconds, Trace(), Rehearsal(graph)
+        self.most = dict.fromkeys(graph.by_name, 0)
+        self._begins: dict[str, float] = {}
+        self._ends: list[tuple[float, int, tuple[Actor, ...]]] = []
         self._serial = count()
         now = 0.0
         self._begin(now)
         while self._ends:
             now = self._ends[0][0]
             while self._ends and self._ends[0][0] <= now * (1 + 1e-12):  # equal, but for rounding
-                for name in heapq.heappop(self._ends)[2]:
-                    self._end(self.actors[name], now)
+                for actor in heapq.heappop(self._ends)[2]:
+                    self._end(actor, now)
             self._begin(now)
 
     def _begin(self, now: float) -> None:
-        for queue, turns in self.turns.items():
-            actor = turns.choose() if queue not in self.busy else None
-            if actor is None:
-                continue
-            self.busy.add(queue)
-            self.begun[actor.name] = actor.begin(), now
+        for actor in self.run.begin():
+            self._begins[actor.name] = now
             self.most[actor.name] = max(self.most[actor.name], actor.spec.registers - len(actor.free))
-            together = self.graph.meets.get(actor.name, (actor.name,))
-            if all(name in self.begun for name in together):
-                end = now + max(self.seconds.get(name, 0.0) for name in together)
+            if together := self.run.together(actor):
+                end = now + max(self.seconds.get(each.name, 0.0) for each in together)
                 heapq.heappush(self._ends, (end, next(self._serial), together))
 
     def _end(self, actor: Actor, now: float) -> None:
-        register, begin = self.begun.pop(actor.name)
         name, kind, process = actor.name, self.graph.kind(actor.name), self.graph.queue_of[actor.name].process
         number = actor.fired if actor.spec.phase == EACH else None
-        self.trace.add(Event(name, actor.queue, process, number, begin, now, 0, kind))
-        self.busy.discard(actor.queue)
-        actor.finish(register, (), self.bus)
+        self.trace.add(Event(name, actor.queue, process, number, self._begins.pop(name), now, 0, kind))
+        self.run.end(actor)

@@ -1,4 +1,4 @@
-"""Turns: which actor of a queue fires next."""
+"""Rotas: which actor of a queue fires next."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from whaleish.runtime.actor import Actor
 from whaleish.runtime.spec import Firing, Queue
 
 
-class Turns:
+class Rota:
     """The actors of a queue, and the order that they prefer or must keep."""
 
     def __init__(self, queue: Queue, actors: Iterable[Actor]) -> None:
