@@ -138,7 +138,6 @@ class Witness:
         self._barriers = {name: threading.Barrier(len(group)) for group in graph.groups for name in group[:1]}
         self._barriers |= {name: self._barriers[group[0]] for group in graph.groups for name in group}
         self._lock, self._random, self._longest = threading.Lock(), random.Random(seed), longest
-        self._fired = dict.fromkeys(graph.by_name, 0)
 
     def abort(self) -> None:
         for barrier in self._barriers.values():
@@ -148,9 +147,8 @@ class Witness:
         return {name: Chunk(self._work(name)) for name in self.graph.by_name if not is_transfer(self.graph, name)}
 
     def _work(self, name: str) -> Callable[[list[Any]], list[Any]]:
-        def work(inputs: list[Any]) -> list[Any]:
+        def work(inputs: list[Any], firing: int) -> list[Any]:
             with self._lock:
-                firing, self._fired[name] = self._fired[name], self._fired[name] + 1
                 self.log.append((name, firing, True))
                 delay = self._random.choice([0, 0, self._random.random() * self._longest])
             if delay:

@@ -49,11 +49,11 @@ CHAIN = ActorGraph(
 
 def chain(forward: Callable[[int], int] = lambda x: x + 1) -> dict[str, Chunk]:
     return {
-        "weights": Chunk(lambda inputs: [10 * inputs[0]]),
-        "forward 0": Chunk(lambda inputs: [inputs[0] * inputs[1]]),
-        "forward 1": Chunk(lambda inputs: [forward(inputs[0])]),
-        "accumulate": Chunk(lambda inputs: [inputs[0] + inputs[1]], state=lambda: [0]),
-        "update": Chunk(lambda inputs: [tuple(inputs)]),
+        "weights": Chunk(lambda inputs, _: [10 * inputs[0]]),
+        "forward 0": Chunk(lambda inputs, _: [inputs[0] * inputs[1]]),
+        "forward 1": Chunk(lambda inputs, _: [forward(inputs[0])]),
+        "accumulate": Chunk(lambda inputs, _: [inputs[0] + inputs[1]], state=lambda: [0]),
+        "update": Chunk(lambda inputs, _: [tuple(inputs)]),
     }
 
 
@@ -78,7 +78,7 @@ def test_values_live_no_longer_than_their_registers() -> None:
     made: list[weakref.ref[np.ndarray]] = []
     alive: list[int] = []
 
-    def make(inputs: list[Any]) -> list[Any]:
+    def make(inputs: list[Any], firing: int) -> list[Any]:
         alive.append(sum(ref() is not None for ref in made))
         outputs = [np.zeros(3)]
         made.append(weakref.ref(outputs[0]))
@@ -86,7 +86,7 @@ def test_values_live_no_longer_than_their_registers() -> None:
 
     actors = (ActorSpec("a", "0", registers=2), ActorSpec("b", "1", (Read("a"),)))
     graph = ActorGraph(actors, (Queue("0"), Queue("1")), 20)
-    Executor(graph, {"a": Chunk(make), "b": Chunk(lambda inputs: time.sleep(0.002) or [])}).run()
+    Executor(graph, {"a": Chunk(make), "b": Chunk(lambda inputs, _: time.sleep(0.002) or [])}).run()
     assert max(alive) <= 1  # the other register is being filled
     assert not any(ref() is not None for ref in made)
 
@@ -146,7 +146,7 @@ def test_a_chunk_that_fails() -> None:
 
 def test_the_line_of_the_stage_where_the_chunk_has_none() -> None:
     """As in a compiled function, whose Python is long gone."""
-    exec("def work(inputs): raise OSError('disk full')", compiled := {})
+    exec("def work(inputs, firing): raise OSError('disk full')", compiled := {})
     chunks = {**chain(), "forward 1": Chunk(compiled["work"])}
     with pytest.raises(StageError, match=r"at micro-batch 0, train\.py:24: OSError: disk full$"):
         Executor(with_four_registers(CHAIN), chunks).run(FEEDS)
@@ -154,12 +154,12 @@ def test_the_line_of_the_stage_where_the_chunk_has_none() -> None:
 
 def test_too_few_outputs() -> None:
     with pytest.raises(StageError, match=r"failed at micro-batch 0, .* returned 0 outputs; 1 are read"):
-        Executor(with_four_registers(CHAIN), {**chain(), "forward 1": Chunk(lambda inputs: [])}).run(FEEDS)
+        Executor(with_four_registers(CHAIN), {**chain(), "forward 1": Chunk(lambda inputs, _: [])}).run(FEEDS)
 
 
 def test_a_failure_before_or_after_the_micro_batches_says_so() -> None:
     for name, when in (("weights", "before"), ("update", "after")):
-        chunks = {**chain(), name: Chunk(lambda inputs: 1 // 0)}
+        chunks = {**chain(), name: Chunk(lambda inputs, _: 1 // 0)}
         with pytest.raises(StageError, match=f"chunk {name!r}.* failed {when} the micro-batches, .*division") as caught:
             within(LIMIT, lambda chunks=chunks: Executor(with_four_registers(CHAIN), chunks).run(FEEDS))
         assert caught.value.micro_batch is None
@@ -176,17 +176,17 @@ def test_a_failure_wakes_those_who_wait_for_transfers_and_lets_those_end_who_wor
     graph = ActorGraph(actors, tuple(map(Queue, "01234")), 4)
     ended, working = threading.Event(), threading.Event()
 
-    def slow(inputs: list[Any]) -> list[Any]:
+    def slow(inputs: list[Any], firing: int) -> list[Any]:
         working.set()
         time.sleep(0.3)
         ended.set()
         return []
 
-    def fails(inputs: list[Any]) -> list[Any]:
+    def fails(inputs: list[Any], firing: int) -> list[Any]:
         working.wait()
         raise KeyError("gone")
 
-    chunks = {"slow": Chunk(slow), "fails": Chunk(fails), "next": Chunk(lambda inputs: [])}
+    chunks = {"slow": Chunk(slow), "fails": Chunk(fails), "next": Chunk(lambda inputs, _: [])}
     with pytest.raises(StageError, match="chunk 'fails' failed at micro-batch 0") as caught:
         within(LIMIT, lambda: Executor(graph, chunks).run())
     assert ended.is_set()
@@ -198,12 +198,12 @@ def test_a_chunk_that_never_ends_does_not_hold_up_the_error() -> None:
     graph = ActorGraph((ActorSpec("stuck", "0"), ActorSpec("fails", "1")), (Queue("0"), Queue("1")), 1)
     working, leave = threading.Event(), threading.Event()
 
-    def stuck(inputs: list[Any]) -> list[Any]:
+    def stuck(inputs: list[Any], firing: int) -> list[Any]:
         working.set()
         leave.wait()
         return []
 
-    def fails(inputs: list[Any]) -> list[Any]:
+    def fails(inputs: list[Any], firing: int) -> list[Any]:
         working.wait()
         raise ValueError
 
@@ -218,7 +218,7 @@ def test_two_failures_are_both_told() -> None:
     graph = ActorGraph((ActorSpec("a", "0"), ActorSpec("b", "1")), (Queue("0"), Queue("1")), 1)
     both = threading.Barrier(2)
 
-    def fails(inputs: list[Any]) -> list[Any]:
+    def fails(inputs: list[Any], firing: int) -> list[Any]:
         both.wait()
         raise ValueError("bad")
 
@@ -248,8 +248,8 @@ def two_processes(loss: Callable[[int], int], trace: Trace | None = None) -> lis
     """What each of two processes returns or raises; here they are two executors that share a transport."""
     transport = InProcess()
     works = [
-        {"forward": Chunk(lambda inputs: [inputs[0] * 2]), "backward": Chunk(lambda inputs: [sum(inputs)])},
-        {"loss": Chunk(lambda inputs: [loss(inputs[0])])},
+        {"forward": Chunk(lambda inputs, _: [inputs[0] * 2]), "backward": Chunk(lambda inputs, _: [sum(inputs)])},
+        {"loss": Chunk(lambda inputs, _: [loss(inputs[0])])},
     ]
     outcomes: list[Any] = [None, None]
 
@@ -337,7 +337,7 @@ def test_ctrl_c() -> None:
 
     fired: list[None] = []
 
-    def interrupt(inputs: list[Any]) -> list[Any]:
+    def interrupt(inputs: list[Any], firing: int) -> list[Any]:
         fired.append(time.sleep(0.01))
         if len(fired) == 3:
             os.kill(os.getpid(), signal.SIGINT)

@@ -81,7 +81,7 @@ def test_the_order_of_a_run_is_the_predicted_one() -> None:
     graph = with_room(graph, seconds)
 
     def chunk(name: str) -> Chunk:
-        def work(inputs: list[Any]) -> list[Any]:
+        def work(inputs: list[Any], firing: int) -> list[Any]:
             time.sleep(seconds.get(name, 0.0))
             return [0, 0]
 

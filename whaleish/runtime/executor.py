@@ -193,8 +193,8 @@ class _Run:
             return self.transport.wait(self.transport.post_send(transfer, inputs))
         state = self.states.get(name)
         if state is None:
-            return self.chunks[name].work(inputs)
-        outputs = self.chunks[name].work(inputs + state)
+            return self.chunks[name].work(inputs, actor.fired)
+        outputs = self.chunks[name].work(inputs + state, actor.fired)
         self.states[name] = list(outputs[len(outputs) - len(state) :])
         return outputs
 
