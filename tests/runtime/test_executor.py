@@ -287,7 +287,7 @@ def test_a_failure_in_one_process_ends_the_other() -> None:
 
 
 def test_transfers_of_one_name_follow_each_other() -> None:
-    transport, name = InProcess(), Transfer("a", "b", 0)
+    transport, name = InProcess(), Transfer("a", "b", 0, 0)
     assert str(name) == "a>b.0"
     first = transport.post_send(name, [1])
     assert not first.done.is_set()
@@ -299,8 +299,8 @@ def test_transfers_of_one_name_follow_each_other() -> None:
     transport.abort()
     for posted in (
         left,
-        transport.post_receive(Transfer("a", "b", 1)),
-        transport.post_send(Transfer("a", "c", 0), [1]),
+        transport.post_receive(Transfer("a", "b", 1, 1)),
+        transport.post_send(Transfer("a", "c", 0, 0), [1]),
     ):
         with pytest.raises(Aborted):
             transport.wait(posted)

@@ -184,12 +184,13 @@ class _Run:
     def _work(self, actor: Actor) -> Sequence[Any]:
         name = actor.name
         if actor.spec.receives is not None:
-            transfer = Transfer(actor.spec.receives, name, actor.fired % actor.spec.registers)
+            transfer = Transfer(actor.spec.receives, name, actor.fired % actor.spec.registers, actor.fired)
             return self.transport.wait(self.transport.post_receive(transfer))
         inputs = actor.read(self.feeds)
         receiver = self.graph.receiver_of.get(name)
         if receiver is not None:
-            transfer = Transfer(name, receiver, actor.fired % self.graph.by_name[receiver].registers)
+            slot = actor.fired % self.graph.by_name[receiver].registers
+            transfer = Transfer(name, receiver, slot, actor.fired)
             return self.transport.wait(self.transport.post_send(transfer, inputs))
         state = self.states.get(name)
         if state is None:

@@ -11,15 +11,19 @@ from typing import Any, NamedTuple, Protocol
 class Transfer(NamedTuple):
     """What both ends call one use of a register at the receiver.
 
+    Printed, it is the name by which its ends find each other.
+
     Attributes:
       sender, receiver: the actors at its ends.
       slot: of the receiver's register. As a register is filled again only when it is free, no two transfers of the
         same name are ever under way at once.
+      firing: of both. It is no part of the name, but may say what is moved: micro-batches differ in length.
     """
 
     sender: str
     receiver: str
     slot: int
+    firing: int
 
     def __str__(self) -> str:
         return f"{self.sender}>{self.receiver}.{self.slot}"
@@ -27,6 +31,9 @@ class Transfer(NamedTuple):
 
 class Aborted(RuntimeError):
     """A transfer was given up because the run failed elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__("the run has ended, and this transfer has not taken place")
 
 
 class Transport(Protocol):
@@ -67,7 +74,7 @@ class InProcess:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[Transfer, deque[_Posted]] = defaultdict(deque)
+        self._waiting: dict[str, deque[_Posted]] = defaultdict(deque)
         self._aborted = False
 
     def post_receive(self, transfer: Transfer) -> _Posted:
@@ -78,7 +85,7 @@ class InProcess:
 
     def _post(self, transfer: Transfer, mine: _Posted) -> _Posted:
         with self._lock:
-            waiting = self._waiting[transfer]
+            waiting = self._waiting[str(transfer)]
             if waiting and (waiting[0].values is None) != (mine.values is None):
                 other = waiting.popleft()
                 mine.values = other.values = other.values if mine.values is None else mine.values
@@ -94,7 +101,7 @@ class InProcess:
     def wait(self, posted: _Posted) -> Sequence[Any]:
         posted.done.wait()
         if not posted.matched or posted.values is None:
-            raise Aborted("the run has ended, and this transfer has not taken place")
+            raise Aborted
         return posted.values
 
     def abort(self) -> None:
