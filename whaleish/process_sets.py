@@ -1,10 +1,15 @@
-"""Horovod's process sets: the ranks that communicate along each axis of a mesh."""
+"""Horovod's process sets: the ranks that communicate along an axis of a mesh, or by transfers."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from whaleish.boxing.horovod import EVERYBODY
 from whaleish.mesh import Mesh
 from whaleish.world import World
+
+if TYPE_CHECKING:
+    from whaleish.runtime import ActorGraph
 
 _made: dict[tuple[int, ...], int] = {}
 """Ranks -> Horovod's number of their set. Sets are made once and kept."""
@@ -23,10 +28,26 @@ def process_sets(mesh: Mesh, world: World) -> tuple[int, ...]:
 def _along(mesh: Mesh, axis: int, size: int) -> list[int]:
     """For each part the set of its group along an axis."""
     groups = [mesh.group(axis, part) for part in range(mesh.size)]
-    return [_set_of(tuple(sorted(mesh.devices[member] for member in group)), size) for group in groups]
+    return [set_of(tuple(sorted(mesh.devices[member] for member in group)), size) for group in groups]
 
 
-def _set_of(ranks: tuple[int, ...], size: int) -> int:
+def transfer_sets(graph: ActorGraph, world: World) -> dict[tuple[int, int], int]:
+    """For each two ranks (the lower first) between which an actor graph has transfers the number of their set.
+
+    The processes of the graph are ranks. To be called as `process_sets` is.
+    """
+    if missing := {queue.process for queue in graph.queues} - set(range(world.size)):
+        raise ValueError(
+            f"the actors' queues are in process {max(missing)}, and there are {world.size} ranks, from 0: start more, "
+            "or put the queues into those that there are"
+        )
+    ends = [sorted(graph.queue_of[end].process for end in pair) for pair in graph.receiver_of.items()]
+    pairs = sorted({(low, high) for low, high in ends if low != high})
+    return {pair: set_of(pair, world.size) for pair in pairs}
+
+
+def set_of(ranks: tuple[int, ...], size: int) -> int:
+    """The number of the set of some of so many ranks, which go upwards; made if it has not been, by all ranks."""
     if len(ranks) in (1, size):  # one alone sends nothing
         return EVERYBODY
     if ranks not in _made:

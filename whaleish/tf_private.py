@@ -46,7 +46,7 @@ def remove_function(name: str) -> None:
 def call_function(name: str, inputs: Sequence[tf.Tensor], num_outputs: int) -> list[tf.Tensor]:
     """Runs a registered function."""
     with record.stop_recording():
-        return context.context().call_function(name.encode(), list(inputs), num_outputs)
+        return context.context().call_function(name.encode(), list(inputs), num_outputs) or []  # it gives None for none
 
 
 def tape_is_recording() -> bool:

@@ -28,7 +28,7 @@ EVERYBODY = 0  # Horovod's number for the process set of all ranks
 GROUP_BYTES = 4 << 20
 _REDUCTIONS = {"P": SUM, "Pmax": MAX, "Pmin": MIN}
 # Types that Horovod does not move travel as the bits of another; those that it does not add are added in another type.
-_MOVED_AS = {"bfloat16": "uint16", "uint32": "int32", "uint64": "int64", "complex64": "int64", "complex128": "float64"}
+MOVED_AS = {"bfloat16": "uint16", "uint32": "int32", "uint64": "int64", "complex64": "int64", "complex128": "float64"}
 # (Sums of uint8 saturate in MPI, and wrap in TensorFlow.)
 _ADDED_AS = {"bfloat16": "float32", "uint32": "int64", "uint64": "int64"} | dict.fromkeys(
     ["bool", "int8", "uint8", "int16", "uint16"], "int32"
@@ -275,11 +275,11 @@ class HorovodBoxer(Boxer):
                 "strings cannot be moved between processes, and this step needs a split tensor of strings whole. Pass "
                 "the whole batch on every rank (inputs='global', no distribute_dataset), or make numbers of the strings"
             )
-        if dtype not in _MOVED_AS:
+        if dtype not in MOVED_AS:
             return move(self._guarded(ref, shape))
         if dtype == "complex128":
             raise NotImplementedError("complex128 tensors are only summed, not moved, between processes yet")
-        bits = self._add("Bitcast", [ref], type=_MOVED_AS[dtype])
+        bits = self._add("Bitcast", [ref], type=MOVED_AS[dtype])
         return self._add("Bitcast", [move(self._guarded(bits, shape))], type=dtype)
 
     def _all_to_all(self, ref: Ref | None, dtype: str, sent: Sequence[Pieces | None], number: int) -> Ref:
