@@ -27,7 +27,7 @@ def paths(captured):
         (),
         (Scope("replica", 0),),
         (Scope("replica", 0, (("degree", 2), ("devices", (0, 1, 2, 3)))), Scope("split", 12, (("dim", -1),))),
-        (Scope("pipeline", 1, (("micro_batches", 8), ("schedule", "zero-bubble"))), Scope("stage", 2)),
+        (Scope("pipeline", 1, (("micro_batches", 8), ("schedule", "interleaved(2)"))), Scope("stage", 2)),
         (Scope("layout", 3, (("text", 'S(0),B / it\'s "(" quoted'),)), Scope("auto", 4)),
     ],
 )
@@ -61,7 +61,7 @@ def test_options_are_the_arguments_that_are_not_defaults():
         (lambda: wh.stage("GPU:0"), r"devices='GPU:0'"),
         (lambda: wh.split(3, devices=range(4)), r"4 devices cannot be dealt out to 3 parts"),
         (lambda: wh.pipeline(0), r"micro_batches=0"),
-        (lambda: wh.pipeline(2, "fast"), r"choose one of gpipe, 1f1b, interleaved, zero-bubble"),
+        (lambda: wh.pipeline(2, "fast"), r"'fast' is not a schedule; give 'gpipe'"),
     ],
 )
 def test_bad_arguments(make, message):

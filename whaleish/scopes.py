@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from whaleish.graph import Scope, ScopePath
+from whaleish.schedule import check_given
 
 ATTRIBUTE = "_whaleish_scope"
 """Name of the op attribute that holds the path."""
-
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
 
 _open = threading.local()  # .entered: what each scope now open on this thread has to undo, innermost last
 
@@ -102,7 +101,15 @@ def split(
 
 
 def stage(devices: Sequence[int] | None = None) -> ScopeContext:
-    """Ops inside are placed together on one group of devices (None: the planner picks it). Not compiled yet."""
+    """Ops inside run on one group of devices, and their variables live there.
+
+    Each entering is a stage of its own; what stages compute depends on their order alone. What no stage holds follows
+    the data: gradients and updates go where their weights are, a loss where its predictions are. Inside a `pipeline`
+    stages work on different micro-batches at the same time; without one they take turns.
+
+    Args:
+      devices: indices into the devices of `wh.init()`; None, for all stages of a step: they share them evenly.
+    """
     return _scope("stage", _placing(None, devices, "stage"))
 
 
@@ -122,11 +129,22 @@ def accumulate(micro_batches: int) -> ScopeContext:
 
 
 def pipeline(micro_batches: int, schedule: str = "1f1b", recompute: bool = False) -> ScopeContext:
-    """The stages inside run micro-batch by micro-batch. Not compiled yet."""
+    """The stages inside run micro-batch by micro-batch, one stage on this while the next is on the one before.
+
+    Results are those of the whole batch, as for `accumulate`, and what that refuses this does too.
+
+    Args:
+      micro_batches: how many. A batch that they do not divide is cut into parts that differ by one row at most.
+      schedule: "gpipe", "1f1b", "interleaved(v)" (v stages on each group of devices), "zb-h1", or a list of one's own,
+        a line for each group of devices: "F0 F1 B0 B1\\nF0 B0 F1 B1".
+      recompute: whether the backward of a stage runs its forward again, in place of keeping what it made.
+    """
     if not _is_int(micro_batches) or micro_batches < 1:
         raise ScopeError(f"wh.pipeline(micro_batches={micro_batches!r}): give an integer of at least 1")
-    if schedule not in SCHEDULES:
-        raise ScopeError(f"wh.pipeline(schedule={schedule!r}): choose one of {', '.join(SCHEDULES)}")
+    try:
+        check_given(schedule)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ScopeError(f"wh.pipeline(schedule={schedule!r}): {error}") from error
     return _scope(
         "pipeline",
         micro_batches=int(micro_batches),

@@ -28,6 +28,7 @@ from whaleish.report.explain import explain
 from whaleish.rewrite.expand import expand
 from whaleish.rules_by_name import Rules, apply_rules, parse_rules
 from whaleish.sbp import B, Layout, format_layout
+from whaleish.staged import StagedProgram
 from whaleish.state import assigned, assigned_text, broadcast_from_chief, install, pins, storage
 from whaleish.world import world
 
@@ -53,7 +54,7 @@ class Function:
             )
         self._fn, self._plan, self._inputs = fn, plan, inputs
         self._given_rules, self._rules = rules, parse_rules(rules or {})
-        self._programs: dict[Any, Program] = {}
+        self._programs: dict[Any, Program | StagedProgram] = {}
         self._pins = pins.count
         self._bound: dict[int, tuple[weakref.ref[Any], Function]] = {}  # by id: instances need not be hashable
         self._equal: dict[int, weakref.ref[Any]] = {}  # variables whose values the ranks have compared, by id
@@ -75,7 +76,7 @@ class Function:
             self._equalise(program.capture)
         return self._run(program, call)
 
-    def _run(self, program: Program, call: Call) -> Any:
+    def _run(self, program: Program | StagedProgram, call: Call) -> Any:
         with explained(program.world, self.__name__, call.text):
             return program(call.values, call.batch)
 
@@ -109,14 +110,14 @@ class Function:
         captured = self._capture(call)
         return explain(*expand(captured.graph, self._plan_of(captured, call)))
 
-    def program_for(self, *args: Any, **kwargs: Any) -> Program:
+    def program_for(self, *args: Any, **kwargs: Any) -> Program | StagedProgram:
         """The compiled program for a call with these arguments, which it compiles but does not run.
 
         Over several processes all must call it.
         """
         return self._program(take_call(args, kwargs, self._inputs, world()))
 
-    def _program(self, call: Call) -> Program:
+    def _program(self, call: Call) -> Program | StagedProgram:
         if self._pins != pins.count:  # the user has stated layouts since
             self._programs, self._pins = {}, pins.count
         program = self._programs.get(call.key)
@@ -134,7 +135,7 @@ class Function:
             self._pins = pins.count  # stated in the step itself, and so met
         return program
 
-    def _compile(self, call: Call) -> Program:
+    def _compile(self, call: Call) -> Program | StagedProgram:
         here = world()
         open_first_call(here, self.__name__, call.text())
         captured = self._capture(call)
@@ -147,7 +148,7 @@ class Function:
             new = [v for v in captured.variables if (kept := self._equal.get(id(v))) is None or kept() is not v]
             _warn_of(broadcast_from_chief(new))
             self._equal.update((id(v), weakref.ref(v)) for v in new)
-        return Program(captured, plan, here)
+        return (StagedProgram if plan.pipelining else Program)(captured, plan, here)
 
     def _equalise(self, capture: Capture) -> None:
         """Where all ranks assigned to the same variables, they get what rank 0 assigned."""

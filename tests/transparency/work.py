@@ -10,8 +10,10 @@ from tensorflow.core.framework.cpp_shape_inference_pb2 import CppShapeInferenceR
 from tensorflow.python.framework import function_def_to_graph
 from tensorflow.python.ops import handle_data_util
 
+from whaleish.graph import layout_bytes
 from whaleish.planner.flops import flops
 from whaleish.rules import OpView, TensorSpec
+from whaleish.state import storage
 
 HandleData = CppShapeInferenceResult.HandleData
 PRODUCTS = [
@@ -29,7 +31,12 @@ PRODUCTS = [
 
 def running_graph(program: Any) -> tf.Graph:
     """The function of a program as a graph, with the shapes that TensorFlow infers."""
-    function = program.emitted.writer.function_def
+    return graph_of(program.emitted)
+
+
+def graph_of(emitted: Any) -> tf.Graph:
+    """The same of any function that was written."""
+    function = emitted.writer.function_def
     definition, _ = function_def_to_graph.function_def_to_graph_def(function)
     names = [argument.name for argument in function.signature.input_arg]
     with tf.Graph().as_default() as graph:
@@ -57,6 +64,31 @@ def product_flops(graph: tf.Graph) -> dict[str, float]:
         if op.type in PRODUCTS:
             done[op.device] += flops(_view(op))
     return dict(done)
+
+
+def staged_flops(program: Any, alone: tf.Graph) -> dict[str, float]:
+    """Device -> its share of the operations in products that one device does alone, of a program with stages."""
+    done: dict[str, float] = defaultdict(float)
+    for _, _, emitted in program.emitted():
+        for device, count in product_flops(graph_of(emitted)).items():
+            done[device] += count
+    single = sum(product_flops(alone).values())
+    return {device: count / single for device, count in done.items()}
+
+
+def held(program: Any) -> dict[str, float]:
+    """Device -> its share of the bytes of all variables, by where their storage is in this process."""
+    found: dict[str, float] = defaultdict(float)
+    total = 0.0
+    for variable in program.capture.variables:
+        total += layout_bytes(tuple(variable.shape), variable.dtype.name)
+        stored = storage(variable)
+        distinct = dict(zip(map(id, stored.handles), zip(stored.handles, stored.parts, strict=True), strict=True))
+        for handle, part in distinct.values():
+            mesh = stored.mesh
+            shape = variable.shape if mesh is None else mesh.local_shape(variable.shape, stored.layout, part)
+            found[handle.device] += layout_bytes(tuple(shape), variable.dtype.name)
+    return {device: count / total for device, count in found.items()}
 
 
 def shapes(graph: tf.Graph) -> set[tuple[int | None, ...]]:

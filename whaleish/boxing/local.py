@@ -23,7 +23,7 @@ class LocalBoxer(Boxer):
         first = self.device(group, 0)
         if group.axis.time and source.kind == "P":
             return [self._in_turn(group, refs, first)] * len(refs)
-        made = self.join(refs, source.dim, first) if source.is_split else self._reduce(refs, source, first)
+        made = self.join(refs, source.dim, first) if source.is_split else self.reduce(refs, source, first)
         return [made] * len(refs)
 
     def scatter(self, group: Group, refs: list[Ref], source: Sbp, target: Sbp, depth: int) -> list[Ref]:
@@ -31,7 +31,7 @@ class LocalBoxer(Boxer):
         for k, position in enumerate(group.positions):
             pieces = group.pieces(target, position)
             slices = [self.slice(ref, pieces, self.device(group, other)) for other, ref in enumerate(refs)]
-            made.append(self._reduce(slices, source, self.device(group, k)))
+            made.append(self.reduce(slices, source, self.device(group, k)))
         return made
 
     def exchange(self, refs: list[Ref], exchange: Exchange) -> list[Ref]:
@@ -73,11 +73,12 @@ class LocalBoxer(Boxer):
         total = refs[0]
         self.turns.end(0, total)
         for turn, ref in enumerate(refs[1:], 1):
-            total = self._reduce([total, ref], P, device)
+            total = self.reduce([total, ref], P, device)
             self.turns.end(turn, total)
         return total
 
-    def _reduce(self, refs: list[Ref], source: Sbp, device: str) -> Ref:
+    def reduce(self, refs: list[Ref], source: Sbp, device: str) -> Ref:
+        """What summands in a partial layout make up."""
         if source.kind == "P" and self.writer.dtypes[refs[0]] != "bool":
             return self.writer.add("AddN", refs, device=device)[0]
         result = refs[0]

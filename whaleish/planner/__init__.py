@@ -1,7 +1,7 @@
 """The planner: a logical graph and a cluster in, a plan out. Pure: no TensorFlow, no devices."""
 
+from whaleish.planner.making import make_plan
 from whaleish.planner.plan import Choice, Plan
 from whaleish.planner.roles import PlanError
-from whaleish.planner.search import make_plan
 
 __all__ = ["Choice", "Plan", "PlanError", "make_plan"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from whaleish.graph import BACKWARD
+from whaleish.graph import BACKWARD, LogicalGraph
 from whaleish.planner.facts import Facts
 from whaleish.planner.roles import PlanError
 from whaleish.planner.view import Candidate, made_layouts
@@ -41,10 +41,32 @@ def needed_whole(facts: Facts, taken: Sequence[Candidate], whole: set[int]) -> s
                 waits[tensor] = producer
         if not waits:
             continue
+        early = {tensor for tensor in waits if tensor in facts.argument_like}
+        if early == set(waits) and not _only_gathers(candidate, op.inputs, waits):
+            found |= {maker for tensor in early for maker in _makers(facts, tensor)}
+            continue  # with these made before, it does not wait
         late[index] = next(iter(waits.values()))
         if not _only_gathers(candidate, op.inputs, waits):
-            found |= _instead(facts, index, waits)
+            found.add(_instead(facts, index, waits))
     return found - whole
+
+
+def sums_across(graph: LogicalGraph, taken: Sequence[Candidate], stage_of: Sequence[int]) -> set[int]:
+    """The ops that add up sums over micro-batches of different stages: the gradients of a weight that several use.
+
+    They run once, on whole sums, so that these cross between stages once and not for each micro-batch.
+
+    Args:
+      taken: the candidate of each op on an axis of time. stage_of: the stage of each op; () if there are none.
+    """
+    return {
+        index
+        for index, (op, candidate) in enumerate(zip(graph.ops, taken, strict=True))
+        if stage_of
+        and len(op.inputs) > 1
+        and all(sbp.kind == "P" for sbp in candidate.inputs)
+        and len({stage_of[graph.tensors[tensor].producer] for tensor in op.inputs}) > 1
+    }
 
 
 def _only_gathers(candidate: Candidate, inputs: Sequence[int], waits: dict[int, int]) -> bool:
@@ -53,23 +75,20 @@ def _only_gathers(candidate: Candidate, inputs: Sequence[int], waits: dict[int, 
     return all(sbp.is_broadcast for sbp in (*needs, *candidate.outputs))
 
 
-def _instead(facts: Facts, index: int, waits: dict[int, int]) -> set[int]:
-    """The ops to run whole so that op `index` need not wait.
+def _instead(facts: Facts, index: int, waits: dict[int, int]) -> int:
+    """The op to run whole so that op `index` need not wait for each micro-batch: itself, after the last.
 
     Args:
       waits: tensor that it waits for, or -1 where it only comes after others -> the op that makes it.
     """
     graph = facts.graph
-    early = {t for t in waits if t in facts.argument_like}
-    if early == set(waits):
-        return {op for tensor in early for op in _makers(facts, tensor)}
     if not _feeds_gradients(facts, index):
-        return {index}
-    tensor = next(t for t in waits if t not in early)
+        return index
+    tensor = next((t for t in waits if t not in facts.argument_like), next(iter(waits)))
     raise PlanError(
         f"{graph.place(index)} runs for each micro-batch and needs {graph.place(waits[tensor])} of all of them, which "
         "is there only after the last. If it is a batch's statistics, put it under wh.local_statistics(), so that each "
-        "micro-batch has its own; else take what needs the whole batch out of the step, or wh.accumulate() away"
+        "micro-batch has its own; else take what needs the whole batch out of the step, or the micro-batches away"
     )
 
 

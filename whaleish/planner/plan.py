@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -52,16 +53,48 @@ def _split(text: str) -> tuple[Layout, ...]:
 
 
 @dataclass(frozen=True)
+class Pipelining:
+    """The stages of a plan.
+
+    Attributes:
+      meshes: of each stage. All have the same axes of time.
+      stage_of: for each op of the graph its stage; a variable's is that of the op that stands for its handle.
+      schedule: as `wh.pipeline` takes it; "" where stages take turns on the whole batch.
+      recompute: whether the backward of a stage runs its forward again.
+    """
+
+    meshes: tuple[Mesh, ...]
+    stage_of: tuple[int, ...]
+    schedule: str = ""
+    recompute: bool = False
+
+    def lines(self) -> Iterator[str]:
+        """The plan's lines about stages."""
+        for stage, mesh in enumerate(self.meshes):
+            ops = [index for index, own in enumerate(self.stage_of) if own == stage]
+            yield f"stage {mesh.text()} on {_ranges(mesh.devices)} : {_ranges(ops)}"
+        if self.schedule:
+            yield f"schedule {self.schedule!r}" + (" recompute" if self.recompute else "")
+
+    @classmethod
+    def parse(cls, stages: Sequence[tuple[Mesh, list[int]]], schedule: tuple[str, bool]) -> Pipelining:
+        """The inverse of `lines`, of what `_parse_stage` and `_parse_schedule` made of each."""
+        stage_of = {op: stage for stage, (_, ops) in enumerate(stages) for op in ops}
+        return cls(tuple(mesh for mesh, _ in stages), tuple(stage_of[op] for op in sorted(stage_of)), *schedule)
+
+
+@dataclass(frozen=True)
 class Plan:
     """The layouts of one captured step.
 
     Attributes:
-      mesh: the devices and their axes.
+      mesh: the devices and their axes; with stages, those of the first.
       graph: fingerprint of the graph that the plan is for.
       inputs: layout in which each argument tensor arrives.
       outputs: layout in which each result leaves the step.
       variables: (name, layout), in the graph's order.
-      choices: one per op of the graph.
+      choices: one per op of the graph, on the mesh of its stage.
+      pipelining: the stages; None for a step without.
 
     `str(plan)` writes each distinct choice once, with the ranges of op numbers that take it, and `Plan.parse` reads
     that back.
@@ -73,6 +106,17 @@ class Plan:
     outputs: tuple[Layout, ...]
     variables: tuple[tuple[str, Layout], ...]
     choices: tuple[Choice, ...]
+    pipelining: Pipelining | None = None
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """All devices, in ascending order."""
+        meshes = self.pipelining.meshes if self.pipelining else (self.mesh,)
+        return tuple(sorted({device for mesh in meshes for device in mesh.devices}))
+
+    def mesh_of(self, op: int) -> Mesh:
+        """The mesh of the stage of an op."""
+        return self.pipelining.meshes[self.pipelining.stage_of[op]] if self.pipelining else self.mesh
 
     def __str__(self) -> str:
         lines = [
@@ -82,6 +126,7 @@ class Plan:
             f"inputs {_join(self.inputs)}",
             f"outputs {_join(self.outputs)}",
         ]
+        lines += self.pipelining.lines() if self.pipelining else ()
         lines += [f"variable {name} {format_layout(layout)}" for name, layout in self.variables]
         takers: dict[Choice, list[int]] = {}
         for index, choice in enumerate(self.choices):
@@ -95,6 +140,8 @@ class Plan:
         fields: dict[str, Any] = {}
         variables: list[tuple[str, Layout]] = []
         choices: dict[int, Choice] = {}
+        stages: list[tuple[Mesh, list[int]]] = []
+        schedule = ("", False)
         lines = text.strip().splitlines()
         if not lines or lines[0] != _HEADER:
             found = lines[0] if lines else ""
@@ -108,10 +155,14 @@ class Plan:
                 elif word == "ops":
                     choice_text, _, takers = rest.rpartition(" : ")
                     choices.update(dict.fromkeys(_parse_ranges(takers), Choice.parse(choice_text)))
+                elif word == "stage":
+                    stages.append(_parse_stage(rest))
+                elif word == "schedule":
+                    schedule = _parse_schedule(rest)
                 elif word in _FIELDS:
                     fields[word] = _FIELDS[word](rest)
                 else:
-                    raise ValueError(f"lines begin with {', '.join(_FIELDS)}, variable or ops")
+                    raise ValueError(f"lines begin with {', '.join(_FIELDS)}, stage, schedule, variable or ops")
             except ValueError as error:
                 raise ValueError(f"line {number} of the plan, {line!r}: {error}") from error
         missing = [word for word in _FIELDS if word not in fields]
@@ -124,6 +175,7 @@ class Plan:
             graph=fingerprint,
             variables=tuple(variables),
             choices=tuple(choices[index] for index in range(count)),
+            pipelining=Pipelining.parse(stages, schedule) if stages else None,
             **fields,
         )
 
@@ -171,6 +223,16 @@ def _parse_mesh(text: str) -> Mesh:
         size, _, shares = rest.removesuffix("]").partition("[")
         axes.append(Axis(name, int(size), tuple(map(int, shares.split(","))) if shares else None, sign == "~"))
     return Mesh(tuple(axes), tuple(_parse_ranges(devices)))
+
+
+def _parse_stage(text: str) -> tuple[Mesh, list[int]]:
+    mesh, _, ops = text.partition(" : ")
+    return _parse_mesh(mesh), list(_parse_ranges(ops))
+
+
+def _parse_schedule(text: str) -> tuple[str, bool]:
+    quoted = text.removesuffix(" recompute")
+    return str(ast.literal_eval(quoted)), quoted != text
 
 
 def _parse_graph(text: str) -> tuple[str, int]:

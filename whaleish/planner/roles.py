@@ -33,12 +33,13 @@ def find_roles(graph: LogicalGraph, size: int) -> tuple[Mesh, list[list[Role]]]:
 
     Scopes that nest are axes, the outermost first. A scope with none inside spans all axes from its own on, unless its
     degree is that of its own axis: beside a `replica` that holds a `split`, another `split` shards over all devices.
-    An `accumulate` is an axis of time, inside one of devices. Elsewhere ops are `replica`.
+    An `accumulate` or `pipeline` is an axis of time, inside one of devices. Elsewhere ops are `replica`. `stage` is no
+    axis: `size` is the number of devices of one stage.
 
     Raises:
       PlanError: scopes nest in a way, or want a number of devices, that there is no mesh for.
     """
-    paths = [_layers(path) for path in graph.scopes]
+    paths = _devices_first([_layers(path) for path in graph.scopes])
     depth = max(1, *map(len, paths))
     devices = _devices(paths, size)
     times = [_micro_batches(paths, axis) for axis in range(depth)]
@@ -49,20 +50,40 @@ def find_roles(graph: LogicalGraph, size: int) -> tuple[Mesh, list[list[Role]]]:
     return mesh, [[Role() if times[axis] else _role(path, axis, sizes) for path in paths] for axis in range(depth)]
 
 
+def is_axis(scope: Scope) -> bool:
+    """Whether a scope is an axis of devices."""
+    return scope.kind in (REPLICA, SPLIT)
+
+
 def _layers(path: ScopePath) -> ScopePath:
     """The scopes of a path that are axes."""
     for scope in path:
-        if scope.kind in ("stage", "pipeline", "auto"):
+        if scope.kind == "auto":
             raise PlanError(
-                f"wh.{scope.kind}() is not compiled yet; the scopes compiled are replica, split and accumulate"
+                "wh.auto() is not compiled yet; the scopes compiled are replica, split, stage, pipeline and accumulate"
             )
         if scope.option("zero", 0):
             raise PlanError(
                 f"replica(zero={scope.option('zero')}): sharded optimizer state is not compiled yet; use zero=0"
             )
-    layers = tuple(scope for scope in path if scope.kind in (REPLICA, SPLIT, ACCUMULATE))
-    # Devices come before time: what no scope deals out to them is `replica`.
-    return (Scope(REPLICA, -1), *layers) if layers[:1] and layers[0].kind == ACCUMULATE else layers
+    return tuple(
+        Scope(ACCUMULATE, scope.number, (("micro_batches", scope.option("micro_batches")),))
+        if _is_time(scope)
+        else scope
+        for scope in path
+        if is_axis(scope) or _is_time(scope)
+    )
+
+
+def _is_time(scope: Scope) -> bool:
+    return scope.kind in (ACCUMULATE, "pipeline")
+
+
+def _devices_first(paths: list[ScopePath]) -> list[ScopePath]:
+    """Devices come before time: what no scope deals out to them is `replica`, of one part where scopes inside do."""
+    timed = [path for path in paths if path[:1] and path[0].kind == ACCUMULATE]
+    first = Scope(REPLICA, -1, (("degree", 1),) if any(len(path) > 1 for path in timed) else ())
+    return [(first, *path) if path in timed else path for path in paths]
 
 
 def _micro_batches(paths: list[ScopePath], axis: int) -> int:

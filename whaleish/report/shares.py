@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from whaleish.graph import UPDATE, LogicalGraph, layout_bytes
+from whaleish.graph import UPDATE, LogicalGraph, Variable, layout_bytes
 from whaleish.mesh import Mesh
 from whaleish.planner.flops import flops
 from whaleish.planner.plan import Plan
@@ -34,8 +35,41 @@ def shares(graph: LogicalGraph, plan: Plan, *, once: bool) -> list[Share]:
     Args:
       once: of devices that do or store the same only the first does, as in one process with several devices.
     """
-    mesh, places = plan.mesh, len(plan.mesh.devices)
-    done, total = [0.0] * places, 0.0
+    done, total = _work(graph, plan, once)
+    stored = [
+        (variable, layout, plan.mesh) for variable, (_, layout) in zip(graph.variables, plan.variables, strict=True)
+    ]
+    held, everything = _weights(stored, once)
+    devices = enumerate(plan.mesh.devices)
+    return [Share(done[place], total, held.get(device, 0), everything) for place, device in devices]
+
+
+def staged_shares(
+    chunks: Iterable[tuple[LogicalGraph, Plan]], graph: LogicalGraph, plan: Plan, *, once: bool
+) -> list[Share]:
+    """The same for a step with stages, one share per device.
+
+    Args:
+      chunks: graph and plan of each, expanded. graph, plan: of the step.
+    """
+    done, total = dict.fromkeys(plan.devices, 0.0), 0.0
+    for part, own in chunks:
+        work, all_work = _work(part, own, once)
+        total += all_work
+        for place, device in enumerate(own.mesh.devices):
+            done[device] += work[place]
+    stored = [
+        (variable, layout, plan.mesh_of(graph.tensors[variable.handle].producer))
+        for variable, (_, layout) in zip(graph.variables, plan.variables, strict=True)
+    ]
+    held, everything = _weights(stored, once)
+    return [Share(done[device], total, held.get(device, 0), everything) for device in plan.devices]
+
+
+def _work(graph: LogicalGraph, plan: Plan, once: bool) -> tuple[list[float], float]:
+    """FLOPs of the forward and backward ops: of each place among the devices, and of the same ops on one."""
+    mesh = plan.mesh
+    done, total = [0.0] * len(mesh.devices), 0.0
     for index, (op, choice) in enumerate(zip(graph.ops, plan.choices, strict=True)):
         if op.phase == UPDATE:
             continue
@@ -45,13 +79,21 @@ def shares(graph: LogicalGraph, plan: Plan, *, once: bool) -> list[Share]:
             first = mesh.first_alike(part, *choice.inputs, *choice.outputs)
             if first == part or not (once or mesh.time(first) != mesh.time(part)):
                 done[mesh.place(part)] += flops(_local(view, choice.inputs, choice.outputs, mesh, part)) * repeats
-    held, everything = [0] * places, 0
-    for variable, (_, layout) in zip(graph.variables, plan.variables, strict=True):
+    return done, total
+
+
+def _weights(stored: Iterable[tuple[Variable, Layout, Mesh]], once: bool) -> tuple[dict[int, int], int]:
+    """Bytes of variables: on each device, and of all, whole."""
+    held: dict[int, int] = {}
+    everything = 0
+    for variable, layout, mesh in stored:
         everything += layout_bytes(variable.shape, variable.dtype)
-        for place in range(places):
-            if not once or mesh.in_space.first_alike(place, layout) == place:
-                held[place] += layout_bytes(mesh.in_space.local_shape(variable.shape, layout, place), variable.dtype)
-    return [Share(done[place], total, held[place], everything) for place in range(places)]
+        space = mesh.in_space
+        for place, device in enumerate(space.devices):
+            if not once or space.first_alike(place, layout) == place:
+                local = layout_bytes(space.local_shape(variable.shape, layout, place), variable.dtype)
+                held[device] = held.get(device, 0) + local
+    return held, everything
 
 
 def _local(view: OpView, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...], mesh: Mesh, part: int) -> OpView:

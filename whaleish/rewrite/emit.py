@@ -30,7 +30,7 @@ class Emitted:
     Attributes:
       arguments: (tensor of the logical graph, number of a place among the devices, or -1 for what all share), in the
         order of the function's arguments.
-      outputs: a ref per output of the step.
+      outputs: refs of the outputs, of each as many as this process has different pieces of it.
       must_run: nodes that run though no output depends on them.
       bodies: the functions that its loops and conditions refer to.
     """
@@ -58,11 +58,23 @@ class Emitter:
     Parts that would do the same of the same, those that differ only on axes where all layouts of an op are B, share it
     where one process holds several: it is written once, for the first of them, and the others read its results. So an
     assignment happens once for each piece of a variable.
+
+    Args:
+      parts: numbers of the mesh's parts. devices: TensorFlow's name of the device of each.
+      arrival: the mesh on which inputs lie as `plan.inputs` says; None: all devices as one axis.
     """
 
-    def __init__(self, graph: LogicalGraph, plan: Plan, parts: Sequence[int], devices: Sequence[str]) -> None:
+    def __init__(
+        self,
+        graph: LogicalGraph,
+        plan: Plan,
+        parts: Sequence[int],
+        devices: Sequence[str],
+        arrival: Mesh | None = None,
+    ) -> None:
         self.graph, self.plan, self.mesh = graph, plan, plan.mesh
         self.parts, self.devices = tuple(parts), tuple(devices)
+        self.arrival = arrival or plan.mesh.flat
         self.moves = find_moves(graph, plan)
         self.writer = FunctionWriter()
         self.emitted = Emitted(self.writer)
@@ -83,7 +95,8 @@ class Emitter:
         for index in range(len(self.graph.ops)):
             self._write_op(index)
         for tensor, layout in zip(self.graph.outputs, self.plan.outputs, strict=True):
-            self.emitted.outputs.append(self.refs(tensor, layout, self.step)[0])
+            refs = self.refs(tensor, layout, self.step)
+            self.emitted.outputs += [refs[place] for place in self.distinct(layout)]
         self.emitted.must_run += self.step.finish()
         if len(self.graph.regions) == 1:  # a loop holds all micro-batches, and so needs all to have begun
             self.step.boxer.turns.write(self.writer)
@@ -92,32 +105,42 @@ class Emitter:
     def _write_arguments(self) -> dict[int, list[Ref]]:
         """Arguments for the step's inputs and for the variables' storage, in that order; the refs of the inputs."""
         dtypes = {v.handle: v.dtype for v in self.graph.variables}
+        places = [self.mesh.place(part) for part in self.parts]
+        arrive_as = self.parts if self.arrival == self.mesh else places
         arrived: dict[int, list[Ref]] = {}
         for tensor, layout in zip(self.graph.inputs, self.plan.inputs, strict=True):
-            arrived[tensor] = self._argument(tensor, layout, self.mesh.flat)
+            arrived[tensor] = self._argument(tensor, layout, self.arrival, arrive_as)
         for handle, layout in self._stored.items():
             own = self.mesh.without_time(layout)
-            self.step.held[handle, layout] = self._argument(handle, own, self.mesh.in_space, dtypes[handle])
+            self.step.held[handle, layout] = self._argument(handle, own, self.mesh.in_space, places, dtypes[handle])
         return arrived
 
-    def _argument(self, tensor: int, layout: Layout, mesh: Mesh, variable: str | None = None) -> list[Ref]:
+    def _argument(
+        self, tensor: int, layout: Layout, mesh: Mesh, numbers: Sequence[int], variable: str | None = None
+    ) -> list[Ref]:
         spec, whole = self.graph.tensors[tensor], is_whole(layout)
         made: dict[int, Ref] = {}  # parts that hold the same piece are given it once
-        places = [self.mesh.place(part) for part in self.parts]
-        alike = [-1 if whole else mesh.first_alike(place, layout) for place in places]
-        for first, place in zip(alike, places, strict=True):
+        alike = [-1 if whole else mesh.first_alike(number, layout) for number in numbers]
+        for first, number in zip(alike, numbers, strict=True):
             if first not in made:
-                shape = spec.shape if whole or spec.shape is None else mesh.local_shape(spec.shape, layout, place)
+                shape = spec.shape if whole or spec.shape is None else mesh.local_shape(spec.shape, layout, number)
                 made[first] = self.writer.argument("argument", spec.dtype, shape, variable)
-                self.emitted.arguments.append((tensor, -1 if whole else place))
+                self.emitted.arguments.append((tensor, -1 if whole else number))
         return [made[first] for first in alike]
+
+    def distinct(self, layout: Layout) -> list[int]:
+        """The places of the parts that hold different pieces of what lies so, the first of each."""
+        places: dict[int, int] = {}
+        for place, part in enumerate(self.parts):
+            places.setdefault(self.mesh.first_alike(part, layout), place)
+        return list(places.values())
 
     def _arrange(self, arrived: dict[int, list[Ref]]) -> None:
         """Inputs arrive over all parts as if they were one axis; here they get the layouts that the plan reads."""
-        for (tensor, refs), (arrival,) in zip(arrived.items(), self.plan.inputs, strict=True):
+        for (tensor, refs), arrival in zip(arrived.items(), self.plan.inputs, strict=True):
             (layout,) = self.plan.choices[self.graph.tensors[tensor].producer].outputs
-            if arrival.is_split and self.mesh.in_space != self.mesh.flat:
-                refs = self.step.boxer.arrange(refs, arrival, layout, self.graph.tensors[tensor].shape or ())
+            if self.arrival != self.mesh and arrival[0].is_split and self.mesh.in_space != self.mesh.flat:
+                refs = self.step.boxer.arrange(refs, arrival[0], layout, self.graph.tensors[tensor].shape or ())
             self.step.held[tensor, layout] = refs
 
     def _write_op(self, index: int) -> None:

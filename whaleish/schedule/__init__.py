@@ -18,6 +18,7 @@ __all__ = [
     "Costs",
     "Schedule",
     "Timeline",
+    "check_given",
     "gpipe",
     "interleaved",
     "make_schedule",
@@ -29,6 +30,18 @@ __all__ = [
 _BY_NAME: dict[str, Callable[[int, int], Schedule]] = {"gpipe": gpipe, "1f1b": one_f_one_b, "zb-h1": zb_h1}
 _INTERLEAVED = re.compile(r"interleaved\((\d+)\)")
 _OWN = re.compile(r"\s*[RS]?[FBW]\d")
+
+
+def check_given(given: str) -> None:
+    """Raises ValueError for what `make_schedule` would take for no numbers of stages and micro-batches."""
+    if given in _BY_NAME or _INTERLEAVED.fullmatch(given):
+        return
+    if not _OWN.match(given):
+        raise ValueError(
+            f"{given!r} is not a schedule; give {', '.join(map(repr, _BY_NAME))}, 'interleaved(v)' with v stages on "
+            "each device, or a list of actions with a line for each device, such as 'F0 F1 B0 B1\\nF0 B0 F1 B1'"
+        )
+    Schedule.parse(given)
 
 
 def make_schedule(given: str, stages: int, micro_batches: int) -> Schedule:
@@ -50,11 +63,7 @@ def make_schedule(given: str, stages: int, micro_batches: int) -> Schedule:
     match = _INTERLEAVED.fullmatch(given)
     if match is not None:
         return interleaved(stages, micro_batches, int(match[1]))
-    if not _OWN.match(given):
-        raise ValueError(
-            f"{given!r} is not a schedule; give {', '.join(map(repr, _BY_NAME))}, 'interleaved(v)' with v stages on "
-            "each device, or a list of actions with a line for each device, such as 'F0 F1 B0 B1\\nF0 B0 F1 B1'"
-        )
+    check_given(given)
     schedule = Schedule.parse(given)
     if (schedule.stages, schedule.micro_batches) != (stages, micro_batches):
         raise ValueError(

@@ -1,0 +1,296 @@
+"""Placement: the stage that each op and each variable of a step belongs to.
+
+What the user put under a `stage` scope is on that stage, and a variable lives where it is first read. Everything else
+follows the data:
+
+- What is made of variables and constants alone goes where it is first needed.
+- A backward op may be on the stage of the gradients that it reads or on an earlier one. It stays until it reads what
+  only an earlier stage has; then, from the end to the beginning, each op goes to the earliest stage at which the fewest
+  bytes cross between stages. So a weight's gradient is made where the weight is, and what crosses a border of stages
+  is the gradient of what crossed it forwards.
+- An update is on the stage of its variable; a slot lives where the gradient is that it is combined with.
+
+Names say nothing here: gradients of `tf.custom_gradient` and of called functions have none that tell of scopes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from whaleish.graph import BACKWARD, UPDATE, LogicalGraph, layout_bytes
+from whaleish.planner.mates import join_alike
+from whaleish.planner.roles import PlanError
+from whaleish.planner.stages import Stages
+from whaleish.planner.units import Units
+
+READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"])
+"""Ops that leave a variable as it is."""
+
+_TIMELESS, _FORWARD, _BACKWARD, _UPDATE = range(4)
+
+
+def place_ops(graph: LogicalGraph, stages: Stages) -> tuple[int, ...]:
+    """For each op its stage. A variable's is that of the op which stands for its handle.
+
+    Raises:
+      PlanError: the stages of a pipeline do not form a chain, or two write one variable; names op, stages and line.
+    """
+    placement = _Placement(graph, stages)
+    placement.run()
+    if stages.micro_batches:
+        placement.check_chain()
+    return tuple(placement.at[placement.units.of[index]] or 0 for index in range(len(graph.ops)))
+
+
+class _Placement:
+    """Ops joined to units, and the stage of each.
+
+    Attributes:
+      at: of each unit, once it is known. home: of each variable's handle.
+    """
+
+    def __init__(self, graph: LogicalGraph, stages: Stages) -> None:
+        self.graph, self.stages, self.units = graph, stages, Units(graph)
+        self.kind = self._kinds()
+        self.at: dict[int, int | None] = dict.fromkeys(self.units.members)
+        self.home: dict[int, int] = {}
+        self.there: dict[int, Counter[int]] = {}  # tensor -> stage -> how many units make or read it there
+
+    def run(self) -> None:
+        """Finds the stage of every unit."""
+        self._fix()
+        self._choose(unit for unit in self.units.order if self.kind[unit] != _UPDATE)
+        self._join_updates()
+        self._sweep()
+        self._choose(self.units.order)
+        for variable in self.graph.variables:
+            if variable.handle in self.home:
+                self.at[self.units.maker(variable.handle)] = self.home[variable.handle]
+
+    def check_chain(self) -> None:
+        """Raises where what runs for each micro-batch does not go through the stages one after another."""
+        scoped = {unit for unit in self.units.order if self._scope_of(unit) is not None}
+        for unit in self.units.order:
+            kind, stage = self.kind[unit], self.at[unit]
+            if kind not in (_FORWARD, _BACKWARD) or stage is None:
+                continue
+            for tensor in self.units.reads[unit]:
+                maker = self.units.maker(tensor)
+                before = self.at[maker]
+                if before is None or self.kind[maker] != kind:
+                    continue
+                if kind == _FORWARD and before > stage:
+                    raise PlanError(
+                        f"stage {before} feeds stage {stage}: {self.graph.place(maker)} is on stage {before}, and "
+                        f"{self.graph.place(unit)} on stage {stage} reads it. A micro-batch goes through the stages of "
+                        "a pipeline in the order in which the code enters them: enter them in the order of the data"
+                    )
+                if kind == _BACKWARD and before < stage:
+                    raise PlanError(
+                        f"the gradients go back and forth between stages: {self.graph.place(unit)} on stage {stage} "
+                        f"needs {self.graph.place(maker)} of stage {before}. A pipeline goes forward once and back "
+                        "once; put both into one stage, or take wh.pipeline() away"
+                    )
+                if kind == _FORWARD and before < stage and unit in scoped and maker not in scoped:
+                    self._refuse_between(maker, stage)
+
+    def _refuse_between(self, unit: int, stage: int) -> None:
+        """An op outside any stage is part of what lies before them all, or after them all."""
+        origin, seen = [unit], {unit}
+        while origin:
+            for tensor in self.units.reads[origin.pop()]:
+                maker = self.units.maker(tensor)
+                if self._scope_of(maker) is not None and self.kind[maker] == _FORWARD:
+                    raise PlanError(
+                        f"{self.graph.place(unit)} lies between stages {self.at[maker]} and {stage}, outside any "
+                        "wh.stage(): put it into one of them"
+                    )
+                if maker not in seen:
+                    seen.add(maker)
+                    origin.append(maker)
+
+    def _kinds(self) -> dict[int, int]:
+        kinds: dict[int, int] = {}
+        for unit in self.units.order:
+            phases = {self.graph.ops[index].phase for index in self.units.members[unit]}
+            before = {kinds[self.units.maker(tensor)] for tensor in self.units.reads[unit]}
+            if UPDATE in phases:
+                kinds[unit] = _UPDATE
+            elif BACKWARD in phases or _BACKWARD in before:
+                kinds[unit] = _BACKWARD
+            else:
+                kinds[unit] = _FORWARD if unit in self.units.fed or _FORWARD in before else _TIMELESS
+        return kinds
+
+    def _scope_of(self, unit: int) -> int | None:
+        found = (self.stages.of_path[self.graph.ops[index].scope] for index in self.units.members[unit])
+        return next((stage for stage in found if stage is not None), None)
+
+    def _fix(self) -> None:
+        """What the scopes say: of ops, and of variables by the ops that read them first."""
+        writers: dict[int, tuple[int, int]] = {}
+        for unit in self.units.order:
+            stage = self._scope_of(unit)
+            if stage is None:
+                continue
+            for handle in self.units.uses[unit]:
+                self.home.setdefault(handle, stage)
+                if any(self._writes(index, handle) for index in self.units.members[unit]):
+                    other, first = writers.setdefault(handle, (stage, unit))
+                    if other != stage:
+                        name = self.graph.variable_of()[handle].name
+                        raise PlanError(
+                            f"the variable {name!r} is written in stages {other} and {stage}, by "
+                            f"{self.graph.place(first)} and {self.graph.place(unit)}. A variable lives on one stage: "
+                            "write it there, or give each stage a variable of its own"
+                        )
+        for unit in self.units.order:
+            stage = self._scope_of(unit)
+            if any(handle in self.home for handle in self.units.uses[unit]):
+                self._put(unit, self._home_of(unit))
+            elif stage is not None:
+                self._put(unit, stage)
+
+    def _choose(self, units: Iterable[int]) -> None:
+        """Puts units where they go by what they read, and with them what is needed there and depends on no stage."""
+        for unit in units:
+            if self.at[unit] is None:
+                stage = self._first_choice(unit)
+                if stage is not None:
+                    self._put(unit, stage)
+            self._pull(unit)
+
+    def _join_updates(self) -> None:
+        """What updates combine elementwise with a variable is on its stage: its slots, and what they are made of."""
+        group_of = join_alike(self.graph, (UPDATE,))
+        homes: dict[int, set[int]] = {}
+        for handle, stage in self.home.items():
+            if handle in group_of:
+                homes.setdefault(group_of[handle], set()).add(stage)
+        stage_of = {group: next(iter(stages)) for group, stages in homes.items() if len(stages) == 1}
+        for unit in self.units.order:
+            if self.kind[unit] != _UPDATE or self.at[unit] is not None:
+                continue
+            ops = [self.graph.ops[index] for index in self.units.members[unit]]
+            groups = [group_of[t] for op in ops for t in (*op.outputs, *op.inputs) if t in group_of]
+            stages = {stage_of[group] for group in groups if group in stage_of}
+            if any(handle in self.home for handle in self.units.uses[unit]):
+                stages = {self._home_of(unit)}
+            if len(stages) == 1:
+                self._put(unit, next(iter(stages)))
+                self._pull(unit)
+
+    def _writes(self, index: int, handle: int) -> bool:
+        op = self.graph.ops[index]
+        return handle in op.inputs and op.type not in READS
+
+    def _home_of(self, unit: int) -> int:
+        """The stage of a unit that uses variables."""
+        homes = {self.home[handle]: handle for handle in self.units.uses[unit] if handle in self.home}
+        if len(homes) > 1:
+            names = self.graph.variable_of()
+            told = " and ".join(f"{names[handle].name!r} of stage {stage}" for stage, handle in sorted(homes.items()))
+            raise PlanError(
+                f"{self.graph.place(unit)} uses the variables {told}, and is on one stage. Use variables of one stage "
+                "in it, or put what reads them into one wh.stage()"
+            )
+        return next(iter(homes))
+
+    def _put(self, unit: int, stage: int) -> None:
+        """Puts a unit on a stage, and its variables if they are nowhere yet."""
+        if self.at[unit] is not None:
+            return
+        self.at[unit] = stage
+        for tensor in (*self.units.reads[unit], *self.units.makes(unit)):
+            self.there.setdefault(tensor, Counter())[stage] += 1
+        for handle in self.units.uses[unit]:
+            if handle not in self.home:
+                self.home[handle] = stage
+                for user in self.units.users[handle]:
+                    self._put(user, stage)
+
+    def _pull(self, unit: int) -> None:
+        """Puts beside a unit what it reads that is nowhere yet, though all before it has had its turn."""
+        todo = [unit] if self.at[unit] is not None else []
+        while todo:
+            reader = todo.pop()
+            for tensor in self.units.reads[reader]:
+                maker = self.units.maker(tensor)
+                if self.at[maker] is None and self.kind[maker] != _UPDATE:
+                    self._put(maker, self._stage(reader))
+                    todo.append(maker)
+
+    def _first_choice(self, unit: int) -> int | None:
+        """Where a unit goes by what it reads; None if that is nowhere yet."""
+        if any(handle in self.home for handle in self.units.uses[unit]):
+            return self._home_of(unit)
+        known = [t for t in self.units.reads[unit] if self.at[self.units.maker(t)] is not None]
+        if not known:
+            return None
+        makers = [self.units.maker(tensor) for tensor in known]
+        kind = self.kind[unit]
+        places = {self._stage(maker) for maker in makers}
+        alike = {self._stage(maker) for maker in makers if self.kind[maker] == kind}
+        if kind == _FORWARD and alike:
+            return max(alike)
+        if kind == _BACKWARD:
+            latest = min(alike, default=self.stages.count)
+            places |= {stage for tensor in known for stage in self.there[tensor] if self.there[tensor][stage]}
+            places = {stage for stage in places if stage <= latest} or {latest}
+            return min(places, key=lambda stage: (self._missing(known, stage), -stage))
+        return min(places, key=lambda stage: (self._missing(known, stage), stage))
+
+    def _missing(self, tensors: Iterable[int], stage: int, own: int | None = None) -> int:
+        """Bytes of tensors that nobody else has on a stage; `own` is where the asking unit counts as one."""
+        return sum(self._nbytes(t) for t in tensors if self.there[t][stage] - (stage == own) <= 0)
+
+    def _sweep(self) -> None:
+        """From the end: backward ops, and forward ones outside stages, to where the fewest bytes cross."""
+        for unit in reversed(self.units.order):
+            kind, own = self.kind[unit], self.at[unit]
+            if own is None or self.units.uses[unit] or self._scope_of(unit) is not None:
+                continue
+            if kind not in (_FORWARD, _BACKWARD):
+                continue
+            made = self.units.makes(unit)
+            readers = [reader for tensor in made for reader in self.units.readers.get(tensor, ()) if reader != unit]
+            before = [
+                self._stage(self.units.maker(t))
+                for t in self.units.reads[unit]
+                if self.kind[self.units.maker(t)] == kind
+            ]
+            after = [self._stage(reader) for reader in readers if self.kind[reader] == kind]
+            if kind == _FORWARD:
+                low, high = max(before, default=0), min(after, default=self.stages.count - 1)
+            else:
+                low, high = max(after, default=0), min(before, default=self.stages.count - 1)
+            places = {own, *(self._stage(reader) for reader in readers), *before}
+            places = {stage for stage in places if low <= stage <= high}
+            if len(places) > 1:
+                self._move(unit, min(places, key=lambda stage: (self._crossing(unit, made, stage), stage)))
+
+    def _crossing(self, unit: int, made: Sequence[int], stage: int) -> int:
+        """Bytes that cross between stages because a unit is on one of them."""
+        sent = 0
+        for tensor in made:
+            places = {self._stage(reader) for reader in self.units.readers.get(tensor, ()) if reader != unit}
+            sent += self._nbytes(tensor) * len(places - {stage})
+        known = [t for t in self.units.reads[unit] if self.at[self.units.maker(t)] is not None]
+        return sent + self._missing(known, stage, self.at[unit])
+
+    def _move(self, unit: int, stage: int) -> None:
+        own = self._stage(unit)
+        made = self.units.makes(unit)
+        for tensor in (*self.units.reads[unit], *made):
+            self.there.setdefault(tensor, Counter())[own] -= 1
+            self.there[tensor][stage] += 1
+        self.at[unit] = stage
+
+    def _stage(self, unit: int) -> int:
+        return self.at[unit] or 0
+
+    def _nbytes(self, tensor: int) -> int:
+        """Of a whole tensor; a little for what has no fixed size."""
+        spec = self.graph.tensors[tensor]
+        return layout_bytes(spec.shape or (), spec.dtype) or 8
