@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from whaleish.state import functions, tf_private
-from whaleish.state.assigned import Assignments, note, note_value
+from whaleish.state.assigned import Assignments, note_value
+from whaleish.state.methods import noted, through_the_whole
 from whaleish.state.parts import Parts
 from whaleish.state.tf_private import ResourceVariable
 
@@ -222,7 +223,8 @@ class LaidOutVariable(ResourceVariable):
         self.settle()
 
     @contextlib.contextmanager
-    def _whole_for_a_while(self) -> Iterator[None]:
+    def whole_for_a_while(self) -> Iterator[None]:
+        """While in this context the variable is in place; then its parts have what was written."""
         self.lend(writes=True, everywhere=True)
         try:
             yield
@@ -261,36 +263,6 @@ class LaidOutVariable(ResourceVariable):
         return functools.partial(tf.Variable, **arguments), ()
 
 
-def _through_the_whole(name: str) -> Callable:
-    """A method that brings the whole back, has TensorFlow's own method work on it, and scatters the result."""
-    inherited = getattr(ResourceVariable, name)
-
-    @functools.wraps(inherited)
-    def method(self: LaidOutVariable, *arguments: Any, **keywords: Any) -> Any:
-        if not self._eager_in_parts():
-            return inherited(self, *arguments, **keywords)
-        with self._whole_for_a_while():
-            result = inherited(self, *arguments, **keywords)
-            # TensorFlow's answer reads the handle when asked, which by then has no storage.
-            return self if isinstance(result, tf.Variable) else result
-
-    return method
-
-
-def _noted(method: Callable) -> Callable:
-    """The method, which tells that the program changed the variable."""
-
-    @functools.wraps(method)
-    def noting(self: LaidOutVariable, *arguments: Any, **keywords: Any) -> Any:
-        before = self.assignments.count
-        result = method(self, *arguments, **keywords)
-        if tf.executing_eagerly() and self.assignments.count == before:  # one noted method may use another
-            note(self)
-        return result
-
-    return noting
-
-
 for _name in (
     "batch_scatter_update",
     "count_up_to",
@@ -308,6 +280,6 @@ for _name in (
     "scatter_update",
     "_strided_slice_assign",
 ):
-    setattr(LaidOutVariable, _name, _noted(_through_the_whole(_name)))
+    setattr(LaidOutVariable, _name, noted(through_the_whole(_name)))
 for _name in ("assign", "assign_add", "assign_sub", "_restore_from_tensors"):
-    setattr(LaidOutVariable, _name, _noted(getattr(LaidOutVariable, _name)))
+    setattr(LaidOutVariable, _name, noted(getattr(LaidOutVariable, _name)))
