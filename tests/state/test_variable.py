@@ -17,10 +17,14 @@ from whaleish.state.variable import LENT
 LINE = Mesh((Axis("a", 3),))
 SHARES = Mesh((Axis("a", 3, (1, 0, 2)),), (3, 1, 2))
 SQUARE = Mesh((Axis("a", 2), Axis("b", 2)))
+STAGE = Mesh((Axis("a", 2),), (2, 3))
+POINT = Mesh((), (1,))
 LAYOUTS = [
     *[(LINE, layout) for layout in ("S(0)", "S(1)", "P", "Pmax", "Pmin", "B")],
     *[(SHARES, layout) for layout in ("S(0)", "S(1)")],
     *[(SQUARE, layout) for layout in ("S(0),S(1)", "S(0),S(0)", "B,S(0)", "S(1),B", "P,S(0)", "P,P", "Pmax,S(1)")],
+    *[(STAGE, layout) for layout in ("B", "S(0)", "P")],
+    (POINT, ""),
 ]
 each_layout = pytest.mark.parametrize(
     ("mesh", "layout"), LAYOUTS, ids=[f"{mesh.text()}-{layout}".replace(" ", "") for mesh, layout in LAYOUTS]
@@ -32,10 +36,14 @@ def _devices():
     world.init(virtual_devices=4)
 
 
+def parse(layout):
+    return parse_layout(layout) if layout else ()
+
+
 def make(mesh=LINE, layout="S(0)", shape=(7, 5), **options):
     value = np.random.default_rng(0).normal(size=shape).astype(options.pop("dtype", "float32"))
     variable = tf.Variable(value, **options)
-    lay_out(variable, parse_layout(layout), mesh)
+    lay_out(variable, parse(layout), mesh)
     return variable, value
 
 
@@ -43,11 +51,10 @@ def make(mesh=LINE, layout="S(0)", shape=(7, 5), **options):
 def test_storage(mesh, layout):
     variable, _ = make(mesh, layout)
     stored = storage(variable)
-    assert (stored.mesh, stored.layout) == (mesh, parse_layout(layout))
-    if stored.whole:
-        assert stored.handles == (variable.handle,)
-        return
+    assert (stored.mesh, stored.layout) == (mesh, parse(layout))
     assert stored.parts == tuple(range(mesh.size))
+    assert variable.in_parts == ((mesh, layout) != (LINE, "B"))
+    assert all(handle is variable.handle for handle in stored.handles) != variable.in_parts
     for part, handle in zip(stored.parts, stored.handles, strict=True):
         local = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
         assert tuple(local.shape) == mesh.local_shape((7, 5), stored.layout, part)
@@ -169,7 +176,7 @@ def test_a_change_of_layout_keeps_the_value_and_the_handle(mesh, layout):
     v, value = make(mesh, layout)
     handle = v.handle
     for other, over in ((layout, mesh), ("S(1)", LINE), ("B", LINE), (layout, mesh)):
-        lay_out(v, parse_layout(other), over)
+        lay_out(v, parse(other), over)
         np.testing.assert_array_equal(v, value)
     lay_out(v, (B,), LINE)
     assert v.handle is handle
@@ -181,7 +188,7 @@ def test_a_change_of_layout_keeps_the_value_and_the_handle(mesh, layout):
 def test_a_layout_that_is_whole_copies_nothing():
     v = tf.Variable(tf.ones([4]))
     handle = v.handle
-    assert lay_out(v, (B,), LINE).handles == (handle,)
+    assert lay_out(v, (B,), LINE).handles == (handle,) * 3
     assert storage(v).handles[0] is handle
     assert storage(tf.Variable(1.0)).layout == ()
 
@@ -205,7 +212,7 @@ def test_the_raw_handle_raises_and_never_lies():
 def test_layouts_that_do_not_fit_are_refused(layout, mesh, said):
     v, value = make()
     with pytest.raises(ValueError, match=said):
-        lay_out(v, parse_layout(layout), mesh)
+        lay_out(v, parse(layout), mesh)
     np.testing.assert_array_equal(v, value)
 
 
@@ -309,7 +316,7 @@ class TestPlainFunctions:
 
         functions = [make_functions()]
         check(functions)
-        lay_out(v, parse_layout(layout), mesh)
+        lay_out(v, parse(layout), mesh)
         check(functions)
         functions.append(make_functions())
         check(functions)

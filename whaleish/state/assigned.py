@@ -28,8 +28,8 @@ class Assignments:
 
     Attributes:
       count: how many times.
-      values: a hash of what was last assigned while it lay in parts, where no rank has the whole to compare, and of
-        what was added since.
+      values: a hash of what was last assigned while ranks held it in parts, where not all have the whole to compare,
+        or of what was moved there; and of what was added since.
     """
 
     def __init__(self) -> None:
@@ -46,6 +46,12 @@ def note_value(variable: LaidOutVariable, value: tf.Tensor, *, added: bool = Fal
     """Notes a value that goes to the parts of several ranks, or is added to them; each keeps its own piece of it."""
     seen = digest(wire.view(value)) if wire.moves(value.dtype) else b""
     variable.assignments.values = digest((variable.assignments.values if added else b"") + seen)
+
+
+def note_move(variable: LaidOutVariable, value: tf.Tensor) -> None:
+    """Notes the value that was in place and goes to the parts of ranks, if the program changed it."""
+    if _assigned.get(id(variable)) is variable:
+        note_value(variable, value)
 
 
 def assigned(variables: Sequence[tf.Variable]) -> list[tuple[int, LaidOutVariable]]:
@@ -68,7 +74,7 @@ def assigned_number(variables: Sequence[tf.Variable]) -> int:
 
 
 def assigned_text(variables: Sequence[tf.Variable], names: Sequence[str]) -> str:
-    """One line for each variable, for people and for comparing ranks; values of whole variables are left out."""
+    """One line for each variable, for people and for comparing ranks; values of variables in place are left out."""
     changed = dict(assigned(variables))
     lines = []
     for place, name in enumerate(names):

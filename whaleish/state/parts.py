@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from whaleish.meeting import name_ranks
 from whaleish.mesh import Mesh
-from whaleish.sbp import Layout
+from whaleish.sbp import Layout, format_layout, is_whole
 from whaleish.state import tf_private, wire
 
 _MERGE = {"P": tf.add_n, "Pmax": lambda parts: _fold(tf.maximum, parts), "Pmin": lambda parts: _fold(tf.minimum, parts)}
@@ -63,10 +63,10 @@ def _copy(mesh: Mesh, layout: Layout, part: int, whole: tf.Tensor) -> np.ndarray
 
 
 class Parts:
-    """The pieces that this process stores of a tensor that is not whole.
+    """The pieces that this process stores of a tensor that lies in the parts of a mesh; each may be the whole.
 
     Attributes:
-      numbers: the parts of the mesh that live here, in order.
+      numbers: the parts of the mesh that live here, in order; none, where all live on other ranks.
       resources: the storage of each of `numbers`. Parts that hold the same piece share it, on the first's device.
     """
 
@@ -77,17 +77,18 @@ class Parts:
         shape: tf.TensorShape,
         dtype: tf.DType,
         *,
-        devices: Sequence[str | None],
+        devices: Mapping[int, str],
         name: str,
     ) -> None:
-        """Makes storage, yet without values, for each part whose device (`devices[part]`) is not None."""
+        """Makes storage, yet without values, for each part that lives here, on its device: `devices[part]`."""
         self.mesh, self.layout, self.shape, self.dtype = mesh, layout, shape, dtype
-        self.numbers = tuple(part for part in range(mesh.size) if devices[part] is not None)
+        self.numbers = tuple(devices)
         made: dict[int, tf_private.Resource] = {}
         for part in self.numbers:
             key = mesh.first_alike(part, layout)
             if key not in made:
-                local = tf.TensorShape(mesh.local_shape(shape, layout, part))
+                # The shape of what is whole need not be known.
+                local = shape if is_whole(layout) else tf.TensorShape(mesh.local_shape(shape, layout, part))
                 made[key] = tf_private.Resource(local, dtype, devices[part], f"{name}/part_{part}")
         self.resources = tuple(made[mesh.first_alike(part, layout)] for part in self.numbers)
         self._stored = {
@@ -139,11 +140,9 @@ class Parts:
     def additive(self) -> bool:
         return all(sbp.kind not in ("Pmax", "Pmin") for sbp in self.layout)
 
-    def bytes(self) -> int:
-        """How much this process stores."""
-        shapes = (self.mesh.local_shape(self.shape, self.layout, part) for part, _ in self._distinct())
-        return sum(self.dtype.size * _count(shape) for shape in shapes)
-
-
-def _count(shape: Sequence[int]) -> int:
-    return list(itertools.accumulate(shape, lambda a, b: a * b, initial=1))[-1]
+    def where(self) -> str:
+        """For people: `whole on device 2`, `in parts on devices 0, 1 (S(0) over a:2)`."""
+        devices = f"device{'s' if len(self.mesh.devices) > 1 else ''} {name_ranks(self.mesh.devices)}"
+        if is_whole(self.layout):
+            return f"whole on {devices}"
+        return f"in parts on {devices} ({format_layout(self.layout)} over {self.mesh.text()})"

@@ -1,4 +1,4 @@
-"""Variables whose parts lie on several ranks: reading them is a collective; and replicas that must start out equal."""
+"""Variables that ranks hold in parts: reading them is a collective; and replicas that must start out equal."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ _serials = itertools.count()
 
 
 class Exchange:
-    """Reads one variable whose parts lie on several ranks.
+    """Reads one variable whose parts lie on ranks, on all of them or on some.
 
-    All ranks make their exchanges in the same order (that of the plan), so the serial names the variable.
+    All ranks make their exchanges in the same order (that of the plan), those without a part too, so the serial names
+    the variable.
     """
 
     def __init__(self, name: str) -> None:
@@ -54,14 +55,14 @@ class Exchange:
             return self._meeting.attend(READ_TIMEOUT, lambda _: collect(parts, self._meeting.name))
         except AbsentError as error:
             raise AbsentError(
-                f"{self._name} lies in parts on {parts.mesh.size} ranks, so all of them must take part in reading it: "
+                f"{self._name} lies {parts.where()}, one device per rank, so all ranks must take part in reading it: "
                 f"{error} To use it on one rank, call `wh.gather([variable])` on all ranks, outside any `if` on the "
                 "rank, and use the result where it is wanted."
             ) from None
 
 
 def collect(parts: Parts, key: str) -> tf.Tensor:
-    """The whole of parts that lie one per rank, on every rank. Blocks until all ranks call it."""
+    """The whole, on every rank, of parts that lie on different ranks. Blocks until all ranks call it."""
     mesh, layout = parts.mesh, parts.layout
     shapes = {part: mesh.local_shape(parts.shape, layout, part) for part in owners(mesh, layout)}
     width = wire.width(parts.dtype)
@@ -117,7 +118,7 @@ def _gather(spread: Sequence[Any]) -> dict[int, np.ndarray]:
 
 
 def broadcast_from_chief(variables: Iterable[tf.Variable]) -> list[str]:
-    """Gives whole variables the values that they have on rank 0, where ranks differ; to be called by all ranks.
+    """Gives variables in place the values that they have on rank 0, where ranks differ; to be called by all ranks.
 
     Hashes are compared first, so that ranks that started from the same seed send next to nothing. Variables in parts,
     and those of types without numbers (strings), are left alone.
@@ -129,10 +130,10 @@ def broadcast_from_chief(variables: Iterable[tf.Variable]) -> list[str]:
       The names of those that differed.
     """
     world = world_.world()
-    whole = [v for v in map(_variable, variables) if wire.moves(v.dtype) and not getattr(v, "in_parts", False)]
-    if not world.distributed or world.size == 1 or not whole:
+    own = [v for v in map(_variable, variables) if wire.moves(v.dtype) and not getattr(v, "in_parts", False)]
+    if not world.distributed or world.size == 1 or not own:
         return []
-    what = "\n".join(f"{v.dtype.name} {v.shape}" for v in whole)
+    what = "\n".join(f"{v.dtype.name} {v.shape}" for v in own)
     meeting: Meeting[list[str]] = Meeting.numbered("start", digest(what.encode()))
 
     def equalise(digests: list[bytes]) -> list[str]:
@@ -141,13 +142,13 @@ def broadcast_from_chief(variables: Iterable[tf.Variable]) -> list[str]:
         # The row of a rank: the hash of each variable.
         rows = gather_rows(
             f"{meeting.name}.hashes",
-            np.frombuffer(b"".join(digest(wire.view(tf.convert_to_tensor(v))) for v in whole), np.uint8),
+            np.frombuffer(b"".join(digest(wire.view(tf.convert_to_tensor(v))) for v in own), np.uint8),
         )
-        rows = rows.reshape(world.size, len(whole), -1)
-        differ = [v for v, same in zip(whole, (rows == rows[0]).all(axis=(0, 2)), strict=True) if not same]
+        rows = rows.reshape(world.size, len(own), -1)
+        differ = [v for v, same in zip(own, (rows == rows[0]).all(axis=(0, 2)), strict=True) if not same]
         for index, group in enumerate(_fused(differ)):
             _broadcast(group, f"{meeting.name}.{index}")
-        forget_assigned(whole)
+        forget_assigned(own)
         return [v.name for v in differ]
 
     return meeting.attend(GATHER_TIMEOUT, equalise)

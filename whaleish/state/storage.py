@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -10,6 +9,7 @@ import tensorflow as tf
 from whaleish import world as world_
 from whaleish.mesh import Mesh
 from whaleish.sbp import Layout, format_layout, is_whole
+from whaleish.state.assigned import note_move
 from whaleish.state.parts import Parts
 from whaleish.state.ranks import Exchange
 from whaleish.state.variable import LENT, LaidOutVariable
@@ -21,9 +21,10 @@ class Storage:
 
     Attributes:
       layout, mesh: as given to `lay_out`; `()` and None if it never was.
-      parts: the numbers of the mesh's parts that are stored in this process; `(0,)` for a whole variable.
-      handles: the resource handle of each of `parts`. A whole variable has its own handle, once; parts that hold the
-        same piece have the same handle, on the device of the first of them.
+      parts: the numbers of the mesh's parts that are stored in this process: all of them when it is alone; over several
+        processes one, or none where the mesh has not the device of this process. `(0,)` if it never was laid out.
+      handles: the resource handle of each of `parts`. Parts that hold the same piece have the same handle, on the
+        device of the first of them; of a variable in place all have its own.
     """
 
     layout: Layout
@@ -33,6 +34,7 @@ class Storage:
 
     @property
     def whole(self) -> bool:
+        """Whether each part has the whole; in place or not."""
         return is_whole(self.layout)
 
 
@@ -44,7 +46,9 @@ def storage(variable: tf.Variable) -> Storage:
             parts = variable.parts
             handles = tuple(resource.handle for resource in parts.resources)
             return Storage(parts.layout, parts.mesh, parts.numbers, handles)
-        return Storage(variable._layout, variable._mesh, (0,), (variable.handle,))
+        if variable._mesh is not None:
+            here = _parts_here(variable._mesh)
+            return Storage(variable._layout, variable._mesh, here, (variable.handle,) * len(here))
     return Storage((), None, (0,), (variable.handle,))
 
 
@@ -71,9 +75,9 @@ def pin(variable: LaidOutVariable, layout: Layout) -> None:
 def not_laid_out(variable: tf.Variable, layout: Layout) -> ValueError:
     """The error for a variable that the creator of `wh.init()` has not made."""
     return ValueError(
-        f"{variable.name} cannot be laid out as {format_layout(layout)}: it was made before wh.init(), after "
-        "keras.utils.clear_session(), in another thread, or inside a tf.function. Call wh.init() first, and again "
-        "after clear_session, then make the model and the optimizer."
+        f"{variable.name} cannot be laid out as {format_layout(layout) or 'one piece'}: it was made before wh.init(), "
+        "after keras.utils.clear_session(), in another thread, or inside a tf.function. Call wh.init() first, and "
+        "again after clear_session, then make the model and the optimizer."
     )
 
 
@@ -87,60 +91,86 @@ def settle_all() -> None:
 def lay_out(variable: tf.Variable, layout: Layout, mesh: Mesh) -> Storage:
     """Stores a variable so, keeping its value, and frees the storage it had.
 
-    A layout that is B on every axis is the variable's own storage, under its own handle: nothing is copied unless it
-    was in parts before. Over several processes, leaving a layout with parts is a collective.
+    What is whole on all devices of the world is *in place*: the variable's own storage, under its own handle, on every
+    rank. Nothing is copied then, unless the variable was in parts before. All else lies in the parts of the mesh, and
+    devices that the mesh has not store nothing: what is whole on some devices is on the first of them when the process
+    is alone (in place, if that is where it is anyway), and over several processes each of those ranks has a copy.
+
+    Over several processes all ranks must call it, whether the mesh has their devices or not; leaving parts is a
+    collective.
 
     Raises:
       ValueError: the layout does not fit the mesh or the shape, or the variable cannot be laid out.
     """
-    whole = is_whole(layout)
+    _check_mesh(variable.name, layout, mesh)
+    in_place = _in_place(variable, layout, mesh)
     if not isinstance(variable, LaidOutVariable):
-        if whole:
+        if in_place:
             return storage(variable)
         raise not_laid_out(variable, layout)
-    _check(variable, layout, mesh)
+    _check_shape(variable, layout, in_place)
     if variable.in_parts and (variable.parts.layout, variable.parts.mesh) == (layout, mesh):
         return storage(variable)
     variable.settle()
-    if not whole:
-        world = world_.world()
-        parts = Parts(
-            mesh,
-            layout,
-            variable.shape,
-            variable.dtype,
-            devices=[_device(world, number) for number in mesh.devices],
-            name=variable.name.removesuffix(":0"),
-        )
-        pieces = parts.cut(variable.logical_value())
-        variable.store_in_parts(parts, pieces, Exchange(variable.name) if world.distributed else None)
+    if not in_place:
+        _move_into_parts(variable, layout, mesh)
         moves.count += 1
     elif variable.in_parts:
-        variable.store_whole(variable.logical_value())
+        variable.store_in_place(variable.logical_value())
         moves.count += 1
     variable._layout, variable._mesh = layout, mesh
     return storage(variable)
 
 
-def _device(world: world_.World, number: int) -> str | None:
-    """The TensorFlow device of a part, None if another process has it."""
-    if world.distributed:
-        return world.devices[0] if number == world.rank else None
-    return world.devices[number]
-
-
-def _check(variable: LaidOutVariable, layout: Layout, mesh: Mesh) -> None:
-    name, shape = variable.name, variable.shape
-    if len(layout) != len(mesh.axes):
-        raise ValueError(f"{name}: layout {format_layout(layout)} has not one entry per axis of the mesh {mesh.text()}")
+def _move_into_parts(variable: LaidOutVariable, layout: Layout, mesh: Mesh) -> None:
     world = world_.world()
-    if max(mesh.devices) >= world.size:
-        raise ValueError(f"{name}: the mesh {mesh.text()} uses device {max(mesh.devices)}; there are {world.size}")
-    if any(sbp.is_split for sbp in layout) and not shape.is_fully_defined():
-        raise ValueError(f"{name} has the shape {shape}; only a variable whose shape is known can be split")
+    devices = {part: world.devices[0 if world.distributed else mesh.device(part)] for part in _parts_here(mesh)}
+    name = variable.name.removesuffix(":0")
+    parts = Parts(mesh, layout, variable.shape, variable.dtype, devices=devices, name=name)
+    whole = variable.logical_value()
+    if world.distributed and not variable.in_parts:
+        note_move(variable, whole)
+    pieces = parts.cut(whole)
+    del whole  # it may be the storage that is freed next
+    variable.store_in_parts(parts, pieces, Exchange(variable.name) if world.distributed else None)
+
+
+def _parts_here(mesh: Mesh) -> tuple[int, ...]:
+    """The parts of a mesh that live in this process."""
+    world = world_.world()
+    return tuple(part for part in range(mesh.size) if not world.distributed or mesh.device(part) == world.rank)
+
+
+def _in_place(variable: tf.Variable, layout: Layout, mesh: Mesh) -> bool:
+    """Whether the variable's own storage is where the layout wants it; the same on all ranks."""
+    world = world_.world()
+    there = not world.distributed and variable.handle.device.endswith(world.devices[mesh.devices[0]])
+    return is_whole(layout) and (there or len(mesh.devices) == world.size)
+
+
+def _check_mesh(name: str, layout: Layout, mesh: Mesh) -> None:
+    size = world_.world().size
+    if len(layout) != len(mesh.axes):
+        raise ValueError(
+            f"{name}: the layout {format_layout(layout) or '()'} is not for the mesh {mesh.text() or 'without axes'}; "
+            "give one entry per axis"
+        )
+    if max(mesh.devices) >= size:
+        raise ValueError(f"{name}: the mesh has device {max(mesh.devices)}; there are {size}, from 0")
+
+
+def _check_shape(variable: LaidOutVariable, layout: Layout, in_place: bool) -> None:
+    name, shape = variable.name, variable.shape
+    if not shape.is_fully_defined():
+        if any(sbp.is_split for sbp in layout):
+            raise ValueError(f"{name} has the shape {shape}; only a variable whose shape is known can be split")
+        if world_.world().distributed and not in_place:
+            raise ValueError(
+                f"{name} has the shape {shape}; over several processes only a variable whose shape is known can lie "
+                "elsewhere than whole on all of them"
+            )
     for sbp in layout:
         if sbp.is_split and sbp.dim >= shape.rank:
             raise ValueError(f"{name} of shape {shape} has no dim {sbp.dim} to split as {format_layout(layout)}")
-    whole = is_whole(layout)
-    if not whole and math.prod(shape.as_list() if shape.rank else []) == 0:
+    if shape.num_elements() == 0 and not is_whole(layout):
         raise ValueError(f"{name} of shape {shape} has no elements to lay out")

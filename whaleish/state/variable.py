@@ -1,4 +1,4 @@
-"""A variable that can be laid out: whole and in place like any other, or in parts on the devices of a mesh."""
+"""A variable that can be laid out: in place like any other, or in the parts of a mesh."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Exchange = Callable[[Parts], tf.Tensor]
 
 
 class LaidOutVariable(ResourceVariable):
-    """A `tf.Variable` whose storage may lie in parts.
+    """A `tf.Variable` whose storage is in place, under its own handle, or in the parts of a mesh.
 
-    Until `lay_out` gives it a layout with parts it is what TensorFlow makes, storage and all. In parts, reading
-    gathers and assigning scatters, eagerly and one variable at a time; a plain `tf.function` that captured it finds
-    it whole again (one process), or raises (several). Its handle never changes. While there are parts the handle has
-    no storage, so an op that is given the handle raises TensorFlow's error.
+    Until `lay_out` moves it into parts it is what TensorFlow makes, storage and all. In parts, reading gathers and
+    assigning scatters, eagerly and one variable at a time; a plain `tf.function` that captured it finds it in place
+    again (one process), or raises (several). Its handle never changes. While there are parts the handle has no
+    storage, so an op that is given the handle raises TensorFlow's error.
     """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
@@ -56,7 +56,7 @@ class LaidOutVariable(ResourceVariable):
 
     @property
     def in_parts(self) -> bool:
-        """Whether the storage lies in parts (also while the whole is on loan to a plain function)."""
+        """Whether parts of a mesh store it, be it each the whole (also while that is on loan to a plain function)."""
         return self._parts is not None
 
     @property
@@ -94,7 +94,7 @@ class LaidOutVariable(ResourceVariable):
         parts.fill(pieces)
         functions.defer(self)
 
-    def store_whole(self, whole: tf.Tensor) -> None:
+    def store_in_place(self, whole: tf.Tensor) -> None:
         """Moves the value back under the variable's own handle and frees the parts."""
         self._fill_whole(whole)
         self._parts = self._exchange = None
@@ -122,9 +122,9 @@ class LaidOutVariable(ResourceVariable):
         if self._gathers:
             if self._exchange is not None and not everywhere:
                 raise RuntimeError(
-                    f"{self.name} lies in parts on {self._parts.mesh.size} ranks ({self._layout_text()}), and a plain "
-                    "tf.function reads it. Decorate that function with wh.function, or read the variable on all ranks "
-                    "with wh.gather and pass its value in."
+                    f"{self.name} lies {self._parts.where()}, one device per rank, and a plain tf.function reads it. "
+                    "Decorate that function with wh.function, or read the variable on all ranks with wh.gather and "
+                    "pass its value in."
                 )
             self._fill_whole(self.logical_value())
             self._lent_for_writing = False
@@ -143,12 +143,9 @@ class LaidOutVariable(ResourceVariable):
         if self._resource.exists():
             self._resource.destroy()
             raise RuntimeError(
-                f"a raw op assigned to the handle of {self.name}, which lies in parts ({self._layout_text()}), so the "
-                "value did not reach them and is dropped; use the variable's own assign methods"
+                f"a raw op assigned to the handle of {self.name}, which lies {self._parts.where()}, so the value did "
+                "not reach its storage there and is dropped; use the variable's own assign methods"
             )
-
-    def _layout_text(self) -> str:
-        return f"{','.join(map(str, self._parts.layout))} over {self._parts.mesh.text()}"
 
     def _eager_in_parts(self) -> bool:
         return self._parts is not None and tf.executing_eagerly()
