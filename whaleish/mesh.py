@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeVar
 
@@ -24,12 +24,15 @@ class Axis:
       size: how many parts it has.
       shares: relative sizes of the parts; None: as equal as can be, the first N mod p parts one longer.
       time: whether the parts are on the same device, one after another: micro-batches.
+      apart: whether the parts of an axis of time are in functions of their own: a part can be cut out of the whole, but
+        the whole is not made of them there.
     """
 
     name: str
     size: int
     shares: tuple[int, ...] | None = None
     time: bool = False
+    apart: bool = False
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -115,6 +118,11 @@ class Mesh:
     def in_space(self) -> Mesh:
         """The devices, without axes of time."""
         return Mesh(tuple(axis for axis in self.axes if not axis.time), self.devices)
+
+    @property
+    def in_turns(self) -> Mesh:
+        """The same mesh, with the parts of axes of time in functions of their own."""
+        return Mesh(tuple(replace(axis, apart=axis.time) for axis in self.axes), self.devices)
 
     def place(self, part: int) -> int:
         """The number of a part's place among the devices, which parts that differ only in time share."""

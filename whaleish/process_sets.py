@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from whaleish.boxing.horovod import EVERYBODY
@@ -20,9 +21,18 @@ def process_sets(mesh: Mesh, world: World) -> tuple[int, ...]:
 
     To be called by all ranks with the same mesh, in the same order: making a set is a collective of all ranks.
     """
-    space = mesh.in_space
-    part = space.devices.index(world.rank)
-    return mesh.with_time([_along(space, axis, world.size)[part] for axis in range(len(space.axes))], EVERYBODY)
+    return stage_sets([mesh], world)[0]
+
+
+def stage_sets(meshes: Sequence[Mesh], world: World) -> list[tuple[int, ...]]:
+    """For each stage's mesh what `process_sets` gives; () where this rank is none of its devices."""
+    found = []
+    for mesh in meshes:
+        space = mesh.in_space
+        along = [_along(space, axis, world.size) for axis in range(len(space.axes))]
+        here = space.devices.index(world.rank) if world.rank in space.devices else None
+        found.append(() if here is None else mesh.with_time([sets[here] for sets in along], EVERYBODY))
+    return found
 
 
 def _along(mesh: Mesh, axis: int, size: int) -> list[int]:

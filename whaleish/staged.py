@@ -10,64 +10,113 @@ from typing import Any
 import tensorflow as tf
 
 from whaleish import tf_private
+from whaleish.boxing.boxer import Boxer
+from whaleish.boxing.horovod import HorovodBoxer
 from whaleish.boxing.local import LocalBoxer
 from whaleish.capture import Capture
 from whaleish.collector import collector_paused
+from whaleish.mesh import Mesh
+from whaleish.numbers import number_of
 from whaleish.planner import Plan
 from whaleish.planner.actors import feed_of, make_actors
-from whaleish.planner.chunks import Chunk, Key, cut
+from whaleish.planner.chunks import Chunk, Give, Key, cut
+from whaleish.process_sets import stage_sets, transfer_sets
 from whaleish.report.shares import Share, staged_shares
 from whaleish.rewrite.chunk import EmittedChunk, adds_up, emit_chunk
 from whaleish.rewrite.emit import Emitted
+from whaleish.rewrite.entry import entry_function
 from whaleish.rewrite.expand import expand
-from whaleish.runtime import EACH, Executor
+from whaleish.runtime import EACH, Executor, Transfer
 from whaleish.runtime import Chunk as Work
-from whaleish.state import lay_out, moves, settle_all, storage
+from whaleish.state import assigned_number, forget_assigned, lay_out, moves, settle_all, storage
+from whaleish.transfers import HorovodTransport, Kind
 from whaleish.world import World
+from whaleish.writer import FunctionWriter
 
 
 class StagedProgram:
     """What this process runs for one signature of a step with stages.
 
-    Making it lays the step's variables out as the plan says, each on the devices of its stage.
+    Making it lays the step's variables out as the plan says, each on the devices of its stage; over several processes
+    that is a collective.
 
     Attributes:
       capture, plan: what it was made from. chunks: the step in pieces. actors: who runs them.
     """
 
     def __init__(self, capture: Capture, plan: Plan, world: World) -> None:
+        assert plan.pipelining is not None
         self.capture, self.plan, self.world = capture, plan, world
         self.chunks = cut(capture.graph, plan)
-        self.actors = make_actors(self.chunks, plan)
-        self._functions = Functions()
+        self.actors = make_actors(self.chunks, plan, world.size if world.distributed else 1)
+        self._chunk_of = {chunk.key: chunk for chunk in self.chunks.all}
+        self._identity = number_of(str(plan.nameless()))
+        self._name = f"wh{self._identity:014x}"
         self._variables = dict(zip((v.name for v in capture.graph.variables), capture.variables, strict=True))
-        self._running = {str(chunk.key): RunningChunk(chunk, self) for chunk in self.chunks.all}
-        self._executor = Executor(self.actors, {name: running.work for name, running in self._running.items()})
+        self._functions = Functions()
+        sets = stage_sets(plan.pipelining.meshes, world) if world.distributed else [()] * len(plan.pipelining.meshes)
+        process, graph = (world.rank if world.distributed else 0), self.actors.graph
+        make = partial(RunningChunk, graph.micro_batches, world, self._functions, self._name)
+        self._running = {
+            actor: make(self._chunk_of[key], sets[key.stage])
+            for actor, key in self.actors.chunk_of.items()
+            if graph.queue_of[actor].process == process
+        }
+        self._executor = Executor(
+            graph,
+            {actor: running.work for actor, running in self._running.items()},
+            process=process,
+            transport=self._join_ranks() if world.distributed else None,
+        )
         self._lay_out()
+
+    def _join_ranks(self) -> HorovodTransport:
+        """What is needed over several processes only: the entry, and transfers."""
+        graph, world = self.capture.graph, self.world
+        given = [graph.tensors[tensor] for tensor in graph.inputs[: self.capture.arguments]]
+        arguments = list(zip(given, self.plan.inputs, strict=False))
+        entry = entry_function(self._name, self._identity, arguments, world.size, world.rank, world.devices[0])
+        self._entry = self._functions.register(entry)
+        sets = transfer_sets(self.actors.graph, world)
+        return HorovodTransport(self.actors.graph, sets, self._expected, self._name, world.devices[0])
 
     def __call__(self, arguments: Sequence[Any], batch: int = 0) -> Any:
         """Runs the step; see `Program`."""
         settle_all()
         if self._moves != moves.count:
             self._lay_out()
-        values = [*map(tf.convert_to_tensor, arguments), *self.capture.captured, *self.capture.resources]
+        given = list(map(tf.convert_to_tensor, arguments))
+        if self.world.distributed:
+            assigned = assigned_number(self.capture.variables)
+            checked = [tf.constant(0, tf.int32), tf.constant(batch, tf.int64), tf.constant(assigned, tf.int64)]
+            given = tf_private.call_function(self._entry, [*given, *checked], len(given))
+        values = [*given, *self.capture.captured, *self.capture.resources]
         feeds = {}
         for running in self._running.values():
             phase = running.chunk.key.phase
             for argument in running.chunk.arguments:
-                count = self.actors.micro_batches if phase == EACH else 1
-                feeds[feed_of(argument, phase)] = [(values[argument],)] * count
+                count = self.actors.graph.micro_batches if phase == EACH else 1
+                feeds[feed_of(argument, phase)] = [values[argument]] * count
         results = self._executor.run(feeds)
-        found = {(read.actor, read.output): value[-1] for read, value in results.items()}
-        flat = []
-        for tensor, output in zip(self.capture.graph.outputs, self.chunks.outputs, strict=True):
-            if output is None:
-                spec = self.capture.graph.tensors[tensor]
-                flat.append(tf.constant(self.capture.graph.constants[tensor], spec.dtype))
-            else:
-                key, number = output
-                flat.append(found[str(key), 1 + number][0])
+        forget_assigned(self.capture.variables)
+        graph = self.capture.graph
+        reads = self.actors.outputs[self.world.rank if self.world.distributed else 0]
+        flat = [
+            tf.constant(graph.constants[tensor], graph.tensors[tensor].dtype) if read is None else results[read][-1]
+            for tensor, read in zip(graph.outputs, reads, strict=True)
+        ]
         return self.capture.pack(flat)
+
+    def _expected(self, transfer: Transfer) -> list[Kind]:
+        """Shapes and types of what goes from one process to another."""
+        kinds = []
+        for key, number, part in self.actors.loads[transfer.sender]:
+            give = self._chunk_of[key].gives[number]
+            spec, mesh = self.capture.graph.tensors[give.tensor], self._chunk_of[key].plan.mesh
+            own = _at(mesh, part, transfer.firing if give.axis is None else 0)
+            shape = mesh.local_shape(spec.shape or (), give.arrival if give.axis is not None else give.layout, own)
+            kinds.append((shape, spec.dtype))
+        return kinds
 
     def shares(self) -> list[Share]:
         """What each device holds and does."""
@@ -103,99 +152,107 @@ class Functions:
         for name in reversed(getattr(self, "_registered", [])):
             tf_private.remove_function(name)
 
-    def register(self, emitted: Any) -> str:
-        """The name under which a function can be called."""
-        function = emitted.function_def("")
+    def register(self, writer: FunctionWriter, bodies: Sequence[Any] = ()) -> str:
+        """The name under which a finished function can be called."""
+        function = writer.function_def
+        function.signature.name = ""
         content = function.SerializeToString(deterministic=True)
-        if emitted.bodies or content not in self._names:
+        if bodies or content not in self._names:
             name = self._names[content] = f"__whaleish_chunk_{next(_serial)}"
             function.signature.name = name
-            for each in (*emitted.bodies, function):
+            for each in (*bodies, function):
                 tf_private.register_function(each)
                 self._registered.append(each.signature.name)
         return self._names[content]
 
 
 class RunningChunk:
-    """A chunk as the work of an actor: from what it reads to what it gives.
+    """A chunk as the work of an actor: from what it reads to what it gives, piece by piece.
 
-    A tensor is given as a tuple of its pieces. Of a total over micro-batches, and of what is joined, the chunk keeps
-    what came of the earlier ones as its state.
+    Of a total over micro-batches, and of what is joined, it keeps as its state what came of the earlier ones.
     """
 
-    def __init__(self, chunk: Chunk, program: StagedProgram) -> None:
-        self.chunk, self._program = chunk, program
-        self._mesh = chunk.plan.mesh
-        self._last = program.actors.micro_batches - 1
-        self._made: dict[int, tuple[str, EmittedChunk]] = {}
+    def __init__(
+        self, micro_batches: int, world: World, functions: Functions, name: str, chunk: Chunk, sets: Sequence[int]
+    ) -> None:
+        self.chunk = chunk
+        self._micro_batches, self._world, self._functions = micro_batches, world, functions
+        self._prefix, self._sets = f"{name}_{str(chunk.key).replace(' ', '_')}", sets
+        times = range(micro_batches) if chunk.key.phase == EACH else range(1)
+        self._made = [self._make(firing) for firing in times]
         self._handles: list[tf.Tensor] = []
-        self._kept = [number for number, give in enumerate(chunk.gives) if give.axis is not None]
-        times = range(self._last + 1) if chunk.key.phase == EACH else (0,)
-        for firing in times:
-            self._function(firing)
+        _, emitted = self._made[0]
+        self._gives = [give for give, count in zip(chunk.gives, emitted.pieces, strict=True) for _ in range(count)]
+        self._kept = [place for place, give in enumerate(self._gives) if give.axis is not None]
         self.work = Work(self._run, (lambda: [()] * len(self._kept)) if self._kept else None)
 
     def functions(self) -> Iterator[tuple[int, Emitted]]:
         """For each firing the function that it runs."""
-        return ((firing, made.emitted) for firing, (_, made) in self._made.items())
+        return ((firing, made.emitted) for firing, (_, made) in enumerate(self._made))
 
     def find_handles(self, variables: dict[str, tf.Variable]) -> None:
         """Looks up where the storage of the variables is that the chunk uses."""
-        _, emitted = self._function(0)
+        _, emitted = self._made[0]
         names = {v.handle: v.name for v in self.chunk.graph.variables}
-        inputs = set(self.chunk.graph.inputs)
         self._handles = []
         for tensor, place in emitted.emitted.arguments:
-            if tensor not in inputs:
+            if tensor in names:
                 stored = storage(variables[names[tensor]])
                 self._handles.append(stored.handles[0 if place < 0 else stored.parts.index(place)])
 
     def _run(self, inputs: list[Any], firing: int) -> list[Any]:
-        chunk = self.chunk
-        count = len(chunk.arguments) + len(chunk.takes)
+        """One firing.
+
+        Args:
+          inputs: pieces, then what only has to be waited for, then the state: for each piece that is kept the total so
+            far, or a tuple of what came of each micro-batch.
+        """
+        name, emitted = self._made[firing]
         kept = inputs[len(inputs) - len(self._kept) :] if self._kept else []
-        name, emitted = self._function(firing)
-        totals = [
-            piece
-            for number, value in zip(self._kept, kept, strict=True)
-            if adds_up(chunk.gives[number])
-            for piece in value
-        ]
-        pieces = [piece for value in inputs[:count] for piece in value]
-        flat = iter(tf_private.call_function(name, [*pieces, *self._handles, *totals], sum(emitted.pieces)) or ())
-        values = [tuple(itertools.islice(flat, number)) for number in emitted.pieces]
-        state = []
-        for number, before in zip(self._kept, kept, strict=True):
-            give = chunk.gives[number]
+        pieces = inputs[: len(emitted.emitted.arguments) - len(self._handles)]
+        guard = [tf.constant(0, tf.int32)] if self._world.distributed else []
+        sums = [place for place in self._kept if adds_up(self._gives[place])] if firing else []
+        totals = [kept[self._kept.index(place)] for place in sums]
+        values = tf_private.call_function(name, [*pieces, *self._handles, *guard, *totals], len(self._gives))
+        state = list(map(values.__getitem__, self._kept))
+        for number, place in enumerate(self._kept):
+            give = self._gives[place]
             if not adds_up(give):
-                values[number] = (*before, values[number])
-            state.append(values[number])
-            if not adds_up(give) and firing == self._last:
-                values[number] = tuple(map(partial(self._join, give), zip(*values[number], strict=True)))
+                state[number] = (*kept[number], values[place])
+                if firing == self._micro_batches - 1:
+                    values[place] = _joined(give, state[number])
         return [None, *values, *state]
 
-    def _join(self, give: Any, pieces: Sequence[tf.Tensor]) -> tf.Tensor:
-        """What a part made of each micro-batch, one after another."""
-        with tf.device(pieces[0].device):
-            return tf.concat(pieces, give.layout[give.axis].dim) if len(pieces) > 1 else pieces[0]
-
     @collector_paused()
-    def _function(self, firing: int) -> tuple[str, EmittedChunk]:
+    def _make(self, firing: int) -> tuple[str, EmittedChunk]:
         """The function for a micro-batch."""
-        if firing not in self._made:
-            mesh, world = self._mesh, self._program.world
-            times = [mesh.time(part) for part in range(mesh.size)]
-            parts = [part for part in range(mesh.size) if times[part] in ((), (firing,))]
-            devices = [world.devices[mesh.device(part)] for part in parts]
-            emitted = emit_chunk(
-                self.chunk,
-                parts,
-                devices,
-                lambda writer, _: LocalBoxer(writer, mesh, parts, devices),
-                further=firing > 0,
-            )
-            self._made[firing] = self._program._functions.register(emitted.emitted), emitted
-        return self._made[firing]
+        mesh, world = self.chunk.plan.mesh, self._world
+        parts = [part for part in range(mesh.size) if part == _at(mesh, part, firing)]
+        if world.distributed:
+            parts = [part for part in parts if mesh.device(part) == world.rank]
+        devices = [world.devices[0 if world.distributed else mesh.device(part)] for part in parts]
+
+        def make_boxer(writer: FunctionWriter, _: Any) -> Boxer:
+            if not world.distributed:
+                return LocalBoxer(writer, mesh, parts, devices)
+            guard = writer.argument("guard", "int32", ())
+            return HorovodBoxer(writer, mesh, parts[0], devices[0], self._prefix, guard, self._sets)
+
+        emitted = emit_chunk(self.chunk, parts, devices, make_boxer, further=firing > 0)
+        emitted.emitted.function_def("")
+        return self._functions.register(emitted.emitted.writer, emitted.emitted.bodies), emitted
+
+
+def _at(mesh: Mesh, part: int, firing: int) -> int:
+    """The part in the same place at a micro-batch."""
+    return mesh.number(mesh.with_time(mesh.without_time(mesh.coordinate(part)), firing))
+
+
+def _joined(give: Give, pieces: Sequence[tf.Tensor]) -> tf.Tensor:
+    """What a part made of each micro-batch, one after another."""
+    assert give.axis is not None
+    with tf.device(pieces[0].device):
+        return tf.concat(pieces, give.layout[give.axis].dim)
 
 
 _serial = itertools.count()

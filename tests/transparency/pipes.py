@@ -145,23 +145,17 @@ def woven() -> Net:
     def loss(pipe: Pipe, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         weights = tf.cast(y % 3, x.dtype)
         with pipe.around():
-            with pipe.stage(0):
-                first = blocks[0](x, training=True)
-                early = _cross_entropy(y, side(first))
-                h = first
-                for number in range(1, BLOCKS):
-                    if pipe.stage_of(number) == 0:
-                        h = blocks[number](h, training=True)
-            for stage in range(1, pipe.stages):
+            h = x
+            for stage in range(pipe.stages):
                 with pipe.stage(stage):
+                    if stage == 0:
+                        h = first = blocks[0](x, training=True)
+                        early = _cross_entropy(y, side(first))
                     for number in range(1, BLOCKS):
                         if pipe.stage_of(number) == stage:
                             h = blocks[number](h, training=True)
                     if stage == pipe.stages - 1:
                         late = _cross_entropy(y, head(tf.concat([h, first], -1)))
-            if pipe.stages == 1:
-                with pipe.stage(0):
-                    late = _cross_entropy(y, head(tf.concat([h, first], -1)))
         late = tf.reduce_sum(late * weights) / (tf.reduce_sum(weights) + 1)
         return late + 0.3 * tf.reduce_mean(early)
 

@@ -53,7 +53,8 @@ def graph_of(emitted: Any) -> tf.Graph:
                 handle_data_util.set_handle_data(given[argument.name], data)
         for node in [node for node in definition.node if node.name in names]:
             definition.node.remove(node)
-        tf.graph_util.import_graph_def(definition, given, name="")
+        read = {name.split(":")[0] for node in definition.node for name in node.input}
+        tf.graph_util.import_graph_def(definition, {name: given[name] for name in names if name in read}, name="")
     return graph
 
 

@@ -88,6 +88,8 @@ def _find_route(mesh: Mesh, source: Layout, target: Layout, shape: tuple[int, ..
 
 def _hops(mesh: Mesh, layout: Layout, source: Layout, target: Layout, shape: tuple[int, ...]) -> Iterator[Hop]:
     for axis, here in enumerate(layout):
+        if mesh.axes[axis].apart and not here.is_broadcast:
+            continue
         between = [] if len(layout) == 1 else [B, *(S(dim) for dim in range(len(shape)))]
         for there in dict.fromkeys([target[axis], source[axis], *between]):
             changed = (*layout[:axis], there, *layout[axis + 1 :])

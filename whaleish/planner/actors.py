@@ -1,10 +1,13 @@
-"""Actors: which of them carry out a step in chunks, in which order, and how many registers each has."""
+"""Actors: which of them carry out a step in chunks, in which process, in which order, with how many registers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from whaleish.planner.chunks import Chunk, Chunks, Key
+from whaleish.mesh import Mesh
+from whaleish.planner.chunks import Chunk, Chunks, Give, Key
 from whaleish.planner.plan import Plan
 from whaleish.runtime import (
     AFTER,
@@ -27,62 +30,219 @@ DONE = 0
 """The output of every chunk that holds nothing, for those who only wait for it; what it gives follows."""
 
 
+class Piece(NamedTuple):
+    """A piece of what a chunk gives.
+
+    Attributes:
+      number: of the give. part: of the mesh of the chunk's stage, that has the piece at the first micro-batch.
+    """
+
+    key: Key
+    number: int
+    part: int
+
+
+@dataclass(frozen=True)
+class Actors:
+    """The actors of a step with stages.
+
+    Attributes:
+      graph: of all processes.
+      chunk_of: for each actor that runs a chunk which.
+      loads: for each actor that sends what it does.
+      outputs: for each process, of each output of the step where it is read; None for a constant.
+    """
+
+    graph: ActorGraph
+    chunk_of: dict[str, Key]
+    loads: dict[str, tuple[Piece, ...]]
+    outputs: dict[int, tuple[Read | None, ...]]
+
+
 def feed_of(argument: int, phase: str) -> str:
     """The name under which a chunk of a phase is fed an argument of the step."""
     return f"argument {argument} {'of each micro-batch' if phase == EACH else 'once'}"
 
 
-def make_actors(chunks: Chunks, plan: Plan) -> ActorGraph:
-    """An actor for each chunk, named after it, and a queue for each group of devices."""
-    assert plan.pipelining is not None
-    stages = plan.pipelining
-    micro_batches = next((axis.size for axis in plan.mesh.axes if axis.time), 1)
-    groups = list(dict.fromkeys(mesh.devices for mesh in stages.meshes))
-    group_of = [groups.index(mesh.devices) for mesh in stages.meshes]
-    schedule = make_schedule(stages.schedule, len(stages.meshes), micro_batches) if stages.schedule else None
-    actors = tuple(
-        ActorSpec(
-            str(chunk.key),
-            _queue(group_of[chunk.key.stage]),
-            inputs=(
-                *(Feed(feed_of(argument, chunk.key.phase)) for argument in chunk.arguments),
-                *(Read(str(key), 1 + number) for key, number in chunk.takes),
-                *(Read(str(key), DONE) for key in chunk.waits),
-            ),
+def distinct_parts(mesh: Mesh, give: Give, parts: Iterable[int]) -> list[int]:
+    """Of some parts of one micro-batch those that have different pieces of what is given, the first of each."""
+    found: dict[int, int] = {}
+    for part in parts:
+        found.setdefault(mesh.first_alike(part, give.layout), part)
+    return list(found.values())
+
+
+def make_actors(chunks: Chunks, plan: Plan, processes: int = 1) -> Actors:
+    """An actor for each chunk, in each process that has devices of its stage, and two for each transfer.
+
+    Args:
+      processes: 1, or as many as there are devices: then each has one.
+    """
+    return _Maker(chunks, plan, processes).make()
+
+
+class _Maker:
+    def __init__(self, chunks: Chunks, plan: Plan, processes: int) -> None:
+        assert plan.pipelining is not None
+        self.chunks, self.stages, self.several = chunks, plan.pipelining, processes > 1
+        self.by_key = {chunk.key: chunk for chunk in chunks.all}
+        self.micro_batches = next((axis.size for axis in plan.mesh.axes if axis.time), 1)
+        self.processes = range(processes)
+        self.loads: dict[str, list[Piece]] = {}  # sender -> what it sends
+        self.transfers: dict[str, tuple[int, int, str, int]] = {}  # sender -> from, to, phase, stage
+        self._places: dict[tuple[Key, int], dict[tuple[int, int], int]] = {}
+        name = plan.pipelining.schedule
+        self.schedule = make_schedule(name, len(self.stages.meshes), self.micro_batches) if name else None
+
+    def make(self) -> Actors:
+        chunk_of: dict[str, Key] = {}
+        actors, groups = [], []
+        for chunk in self.chunks.all:
+            own = []
+            for process in self._homes(chunk.key.stage):
+                spec = self._actor(chunk, process)
+                chunk_of[spec.name] = chunk.key
+                own.append(spec)
+            actors += own
+            if len(own) > 1:
+                groups.append(tuple(spec.name for spec in own))
+        outputs = {
+            process: tuple(self._output(output, process) for output in self.chunks.outputs)
+            for process in self.processes
+        }
+        queues = [queue for process in self.processes for queue in self._queues(process)]
+        for sender in self.transfers:
+            both = self._ends(sender)
+            actors += both
+            ends = (self.transfers[sender][0], self.transfers[sender][1])
+            queues += [Queue(spec.queue, process=process) for spec, process in zip(both, ends, strict=True)]
+        results = tuple(dict.fromkeys(read for reads in outputs.values() for read in reads if read is not None))
+        graph = ActorGraph(tuple(actors), tuple(queues), self.micro_batches, tuple(groups), results)
+        # Assumed: a backward takes twice as long as a forward, and a transfer a little.
+        seconds = {spec.name: 2.0 if spec.name.startswith("B") else 1.0 for spec in actors}
+        seconds |= {spec.name: 0.1 for sender in self.transfers for spec in self._ends(sender)}
+        loads = {sender: tuple(pieces) for sender, pieces in self.loads.items()}
+        return Actors(with_room(graph, seconds), chunk_of, loads, outputs)
+
+    def _homes(self, stage: int) -> Sequence[int]:
+        """The processes that have devices of a stage."""
+        return self.stages.meshes[stage].devices if self.several else (0,)
+
+    def _name(self, key: Key, process: int) -> str:
+        return f"{key} on rank {process}" if self.several else str(key)
+
+    def _actor(self, chunk: Chunk, process: int) -> ActorSpec:
+        reads: list[Read | Feed] = [Feed(feed_of(argument, chunk.key.phase)) for argument in chunk.arguments]
+        for key, number in chunk.takes:
+            reads += self._reads(key, number, chunk.key, process)
+        here = (key for key in chunk.waits if process in self._homes(key.stage))
+        reads += [Read(self._name(key, process), DONE) for key in here]
+        stage = chunk.key.stage
+        devices = ", ".join(map(str, self.stages.meshes[stage].devices))
+        queue = f"rank {process}" if self.several else f"devices {devices}"
+        return ActorSpec(
+            self._name(chunk.key, process),
+            queue,
+            tuple(reads),
             phase=chunk.key.phase,
-            stage=chunk.key.stage,
-            source=_source(chunk),
+            stage=stage,
+            source=next(filter(None, map(chunk.graph.source, range(len(chunk.graph.ops)))), ""),
         )
-        for chunk in chunks.all
-    )
-    queues = tuple(
-        Queue(_queue(group), _order(chunks.all, [s for s, own in enumerate(group_of) if own == group], schedule))
-        for group in range(len(groups))
-    )
-    results = tuple(dict.fromkeys(Read(str(key), 1 + number) for key, number in filter(None, chunks.outputs)))
-    graph = ActorGraph(actors, queues, micro_batches, results=results)
-    return with_room(graph, {spec.name: 2.0 if spec.name.startswith("B") else 1.0 for spec in actors})
+
+    def _parts(self, stage: int, process: int) -> list[int]:
+        """The parts of a stage that a process has at the first micro-batch."""
+        mesh = self.stages.meshes[stage]
+        first = [part for part in range(mesh.size) if not any(mesh.time(part))]
+        return [part for part in first if not self.several or mesh.device(part) == process]
+
+    def _output_of(self, key: Key, number: int, part: int, process: int) -> int:
+        """Which output of a chunk's actor a piece is."""
+        if (key, process) not in self._places:
+            mesh, parts = self.stages.meshes[key.stage], self._parts(key.stage, process)
+            pieces = [(n, own) for n, g in enumerate(self.by_key[key].gives) for own in distinct_parts(mesh, g, parts)]
+            self._places[key, process] = {piece: place for place, piece in enumerate(pieces, DONE + 1)}
+        return self._places[key, process][number, part]
+
+    def _reads(self, key: Key, number: int, reader: Key, process: int) -> list[Read]:
+        """The pieces of what a chunk gives, as one in a process reads them."""
+        mesh, own = self.stages.meshes[key.stage], self.stages.meshes[reader.stage]
+        give = self.by_key[key].gives[number]
+        if not self.several:
+            parts = distinct_parts(mesh, give, self._parts(key.stage, 0))
+            return [Read(self._name(key, 0), self._output_of(key, number, part, 0)) for part in parts]
+        place = own.devices.index(process) % len(mesh.devices)
+        phase = AFTER if key.phase == EACH and reader.phase == AFTER else key.phase
+        return [self._read(key, number, mesh.devices[place], process, phase, reader.stage)]
+
+    def _read(self, key: Key, number: int, giver: int, process: int, phase: str, stage: int) -> Read:
+        """The piece that one process has of what is given, as another reads it: by a transfer, if it is another."""
+        (part,) = self._parts(key.stage, giver)
+        if giver == process:
+            return Read(self._name(key, process), self._output_of(key, number, part, process))
+        sender = f"{self._name(key, giver)} to stage {stage} on rank {process}"
+        if phase != key.phase:
+            sender = f"sums of {sender}"
+        self.transfers.setdefault(sender, (giver, process, phase, stage))
+        load = self.loads.setdefault(sender, [])
+        piece = Piece(key, number, part)
+        if piece not in load:
+            load.append(piece)
+        return Read(_receiver(sender), load.index(piece))
+
+    def _output(self, output: tuple[Key, int] | None, process: int) -> Read | None:
+        """Where a process reads an output of the step."""
+        if output is None:
+            return None
+        key, number = output
+        homes = self._homes(key.stage)
+        giver = process if process in homes else homes[process % len(homes)]
+        if not self.several:
+            return Read(self._name(key, 0), self._output_of(key, number, self._parts(key.stage, 0)[0], 0))
+        return self._read(key, number, giver, process, key.phase, key.stage)
+
+    def _ends(self, sender: str) -> tuple[ActorSpec, ActorSpec]:
+        """The two actors of a transfer, each on a queue of its own."""
+        giver, _, phase, stage = self.transfers[sender]
+        inputs = tuple(
+            Read(self._name(key, giver), self._output_of(key, number, part, giver))
+            for key, number, part in self.loads[sender]
+        )
+        key = self.loads[sender][0].key
+        receiver = _receiver(sender)
+        return (
+            ActorSpec(sender, sender, inputs, phase, stage=key.stage),
+            ActorSpec(receiver, receiver, (), phase, receives=sender, stage=stage),
+        )
+
+    def _queues(self, process: int) -> list[Queue]:
+        """For each group of devices of a process the order in which its chunks fire."""
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for stage, mesh in enumerate(self.stages.meshes):
+            if process in self._homes(stage):
+                groups.setdefault(mesh.devices, []).append(stage)
+        if not self.several:
+            return [Queue(f"devices {', '.join(map(str, d))}", self._order(own, 0)) for d, own in groups.items()]
+        stages = [stage for own in groups.values() for stage in own]
+        # Ranks that share a chunk meet within it, so all must go through their chunks in the same order.
+        together = any(len(devices) > 1 for devices in groups)
+        return [Queue(f"rank {process}", self._order(stages, process), together, process)] if stages else []
+
+    def _order(self, stages: Sequence[int], process: int) -> tuple[Firing, ...]:
+        """In which order the chunks of some stages fire, which share one queue."""
+        own = [chunk.key for chunk in self.chunks.all if chunk.key.stage in stages]
+        before, after = ([self._name(key, process) for key in own if key.phase == phase] for phase in (BEFORE, AFTER))
+        if self.schedule is None:
+            return firing_order((), lambda _: (), before, after)
+
+        def actors(action: Action) -> list[str]:
+            key = Key(EACH, action.stage, _TURNS[action.kind])
+            return [self._name(key, process)] if key in self.by_key else []
+
+        return firing_order(self._actions(self.schedule, stages), actors, before, after)
+
+    def _actions(self, schedule: Schedule, stages: Sequence[int]) -> tuple[Action, ...]:
+        return schedule.computes(schedule.places[stages[0]])
 
 
-def _queue(group: int) -> str:
-    return f"devices {group}"
-
-
-def _source(chunk: Chunk) -> str:
-    """The first of the user's lines in a chunk."""
-    return next(filter(None, map(chunk.graph.source, range(len(chunk.graph.ops)))), "")
-
-
-def _order(chunks: Sequence[Chunk], stages: Sequence[int], schedule: Schedule | None) -> tuple[Firing, ...]:
-    """In which order the chunks of some stages fire, which share one group of devices."""
-    own = [chunk.key for chunk in chunks if chunk.key.stage in stages]
-    before, after = ([str(key) for key in own if key.phase == phase] for phase in (BEFORE, AFTER))
-    if schedule is None:
-        return firing_order((), lambda _: (), before, after)
-    there = set(own)
-
-    def actors(action: Action) -> list[str]:
-        key = Key(EACH, action.stage, _TURNS[action.kind])
-        return [str(key)] if key in there else []
-
-    return firing_order(schedule.computes(schedule.places[stages[0]]), actors, before, after)
+def _receiver(sender: str) -> str:
+    return f"{sender}, received"

@@ -230,6 +230,9 @@ class _Cutter:
     def _given(self, tensor: int, giver: Key, reader: Key) -> Give:
         """In which layout a tensor is handed over."""
         layout = self.made[tensor]
+        if len(self.stages.meshes[giver.stage].devices) != len(self.stages.meshes[reader.stage].devices):
+            # On another number of devices it lies otherwise: each of them gets the whole.
+            layout = tuple(sbp if number == self.time else B for number, sbp in enumerate(layout))
         if self.time is None or giver.phase != EACH or reader.phase == EACH or layout[self.time].is_broadcast:
             return Give(tensor, layout)
         over = layout[self.time]
@@ -259,7 +262,7 @@ def _build(cutter: _Cutter, draft: _Draft) -> Chunk:
     """Makes the graph and the plan of a draft."""
     graph, plan = cutter.graph, cutter.plan
     builder = _Builder(graph, plan)
-    mesh = cutter.stages.meshes[draft.key.stage]
+    mesh = cutter.stages.meshes[draft.key.stage].in_turns
     whole = (B,) * len(mesh.axes)
     for place in draft.arguments:
         builder.argument(graph.inputs[place], whole)

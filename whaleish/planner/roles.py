@@ -8,7 +8,7 @@ from math import prod
 from whaleish.graph import LogicalGraph, Scope, ScopePath
 from whaleish.mesh import Axis, Mesh
 
-REPLICA, SPLIT, ACCUMULATE = "replica", "split", "accumulate"
+REPLICA, SPLIT, ACCUMULATE, PIPELINE = "replica", "split", "accumulate", "pipeline"
 
 
 class PlanError(ValueError):
@@ -33,13 +33,13 @@ def find_roles(graph: LogicalGraph, size: int) -> tuple[Mesh, list[list[Role]]]:
 
     Scopes that nest are axes, the outermost first. A scope with none inside spans all axes from its own on, unless its
     degree is that of its own axis: beside a `replica` that holds a `split`, another `split` shards over all devices.
-    An `accumulate` or `pipeline` is an axis of time, inside one of devices. Elsewhere ops are `replica`. `stage` is no
+    An `accumulate` or `pipeline` is an axis of time, beside one of devices. Elsewhere ops are `replica`. `stage` is no
     axis: `size` is the number of devices of one stage.
 
     Raises:
       PlanError: scopes nest in a way, or want a number of devices, that there is no mesh for.
     """
-    paths = _devices_first([_layers(path) for path in graph.scopes])
+    paths = _with_devices([_layers(path) for path in graph.scopes], size)
     depth = max(1, *map(len, paths))
     devices = _devices(paths, size)
     times = [_micro_batches(paths, axis) for axis in range(depth)]
@@ -66,24 +66,32 @@ def _layers(path: ScopePath) -> ScopePath:
             raise PlanError(
                 f"replica(zero={scope.option('zero')}): sharded optimizer state is not compiled yet; use zero=0"
             )
-    return tuple(
-        Scope(ACCUMULATE, scope.number, (("micro_batches", scope.option("micro_batches")),))
-        if _is_time(scope)
-        else scope
-        for scope in path
-        if is_axis(scope) or _is_time(scope)
-    )
+    return tuple(scope for scope in path if is_axis(scope) or _is_time(scope))
 
 
 def _is_time(scope: Scope) -> bool:
-    return scope.kind in (ACCUMULATE, "pipeline")
+    return scope.kind in (ACCUMULATE, PIPELINE)
 
 
-def _devices_first(paths: list[ScopePath]) -> list[ScopePath]:
-    """Devices come before time: what no scope deals out to them is `replica`, of one part where scopes inside do."""
-    timed = [path for path in paths if path[:1] and path[0].kind == ACCUMULATE]
-    first = Scope(REPLICA, -1, (("degree", 1),) if any(len(path) > 1 for path in timed) else ())
-    return [(first, *path) if path in timed else path for path in paths]
+def _with_devices(paths: list[ScopePath], size: int) -> list[ScopePath]:
+    """Beside an axis of time there is one of devices: what no scope deals out to them is `replica`.
+
+    Devices come before an `accumulate`, and after a `pipeline`: a micro-batch is of the same rows on all its stages,
+    though one may have more devices than another.
+    """
+    timed = [path for path in paths if any(map(_is_time, path))]
+    if any(scope.kind == PIPELINE for path in timed for scope in path):
+        outer = {prod(int(scope.option("degree") or 1) for scope in _outside(path)) for path in timed}
+        if any(is_axis(path[-1]) and len(path) > len(_outside(path)) + 1 for path in timed) or outer == {size} != {1}:
+            return paths
+        return [(*path, Scope(REPLICA, -1)) if path in timed else path for path in paths]
+    first = Scope(REPLICA, -1, (("degree", 1),) if any(len(path) > 1 and _is_time(path[0]) for path in timed) else ())
+    return [(first, *path) if path in timed and _is_time(path[0]) else path for path in paths]
+
+
+def _outside(path: ScopePath) -> ScopePath:
+    """The scopes round the axis of time of a path."""
+    return path[: next(place for place, scope in enumerate(path) if _is_time(scope))]
 
 
 def _micro_batches(paths: list[ScopePath], axis: int) -> int:
