@@ -14,12 +14,11 @@ from whaleish.boxing.boxer import Boxer
 from whaleish.boxing.horovod import HorovodBoxer
 from whaleish.boxing.local import LocalBoxer
 from whaleish.capture import Capture
+from whaleish.chunks import Chunk, Give, Key, cut, feed_of, make_actors
 from whaleish.collector import collector_paused
 from whaleish.mesh import Mesh
 from whaleish.numbers import number_of
 from whaleish.planner import Plan
-from whaleish.planner.actors import feed_of, make_actors
-from whaleish.planner.chunks import Chunk, Give, Key, cut
 from whaleish.process_sets import stage_sets, transfer_sets
 from whaleish.report.shares import Share, staged_shares
 from whaleish.rewrite.chunk import EmittedChunk, adds_up, emit_chunk

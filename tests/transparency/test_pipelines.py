@@ -54,6 +54,18 @@ def test_stages_that_take_turns(world_of: int, net: str) -> None:
     check(compare(net, pipe, "adamw", 10), pipe, world_of)
 
 
+@pytest.mark.parametrize(
+    *pairwise(net=list(NETS), world_of=[2, 3], schedule=["1f1b", "zb-h1"], optimizer=list(OPTIMIZERS)),
+    indirect=["world_of"],
+)
+def test_recomputation(net: str, world_of: int, schedule: str, optimizer: str) -> None:
+    """Dropout too is the same again, and the forward's products are done twice."""
+    pipe, kept = Pipe(world_of, 4, schedule, recompute=True), Pipe(world_of, 4, schedule)
+    outcome, without = compare(net, pipe, optimizer, 10), compare(net, kept, optimizer, 10)
+    assert max(outcome.losses, outcome.weights) <= 1e-9
+    assert sum(outcome.work.values()) >= sum(without.work.values()) * 1.2
+
+
 @pytest.mark.parametrize("world_of", [4], indirect=True)
 @pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize(

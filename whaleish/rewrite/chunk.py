@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whaleish.boxing.local import LocalBoxer
+from whaleish.chunks import Chunk, Give
 from whaleish.mesh import Mesh
-from whaleish.planner.chunks import Chunk, Give
 from whaleish.rewrite.emit import BoxerFactory, Emitted, Emitter
 from whaleish.rewrite.expand import expand
 from whaleish.sbp import P

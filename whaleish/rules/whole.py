@@ -57,3 +57,11 @@ WHOLE: dict[str, tuple[str, ...]] = {
 
 REASONS: dict[str, str] = {type: reason for reason, types in WHOLE.items() for type in types}
 """Op type -> why it runs whole."""
+
+DRAWS = frozenset(
+    type
+    for reason in ("nothing tells one part what the others have drawn", "they call the program's own Python")
+    for type in WHOLE[reason]
+    if not type.startswith("Stateless")
+)
+"""Ops that may give something else when they run again."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from whaleish.chunks.chunk import Chunk, Chunks, Give, Key
 from whaleish.mesh import Mesh
-from whaleish.planner.chunks import Chunk, Chunks, Give, Key
 from whaleish.planner.plan import Plan
 from whaleish.runtime import (
     AFTER,

@@ -1,0 +1,84 @@
+"""Keys: which chunk each op of a step with stages belongs to."""
+
+from __future__ import annotations
+
+from whaleish.chunks.chunk import BACKWARD_TURN, FORWARD_TURN, WEIGHT_TURN, Key
+from whaleish.graph import BACKWARD, LogicalGraph
+from whaleish.planner.plan import Pipelining, Plan
+from whaleish.planner.units import Units
+from whaleish.runtime import AFTER, BEFORE, EACH
+from whaleish.schedule import make_schedule
+
+
+class Keys:
+    """The chunks of units and ops.
+
+    Attributes:
+      of: the key of each op that does anything.
+    """
+
+    def __init__(self, graph: LogicalGraph, plan: Plan, units: Units, time: int | None) -> None:
+        assert plan.pipelining is not None
+        self._graph, self._plan, self._units, self._time = graph, plan, units, time
+        self._idle = {
+            index
+            for index, op in enumerate(graph.ops)
+            if op.type == "Placeholder" or (op.outputs and all(tensor in graph.constants for tensor in op.outputs))
+        }
+        self.of: dict[int, Key] = {}
+        for unit in units.order:
+            ops = self.busy(unit)
+            if ops:
+                self.of.update(dict.fromkeys(ops, self._find(ops, plan.pipelining.stage_of[ops[0]])))
+        if plan.pipelining.schedule:
+            self._split_backward(plan.pipelining)
+
+    def busy(self, unit: int) -> list[int]:
+        """The ops of a unit that do anything: constants and what stands for arguments do not."""
+        return [index for index in self._units.members[unit] if index not in self._idle]
+
+    def of_unit(self, unit: int) -> Key | None:
+        """The key of a unit's ops; None if none does anything."""
+        ops = self.busy(unit)
+        return self.of[ops[0]] if ops else None
+
+    def _find(self, ops: list[int], stage: int) -> Key:
+        """The chunk of a unit, from those of what it depends on."""
+        graph = self._graph
+        tensors = (tensor for index in ops for tensor in graph.ops[index].inputs)
+        producers = {graph.tensors[tensor].producer for tensor in tensors}
+        controls = {control for index in ops for control in graph.ops[index].controls}
+        before = {self.of[index] for index in (producers | controls) - set(ops) if index in self.of}
+        if any(map(self._is_each, ops)):
+            backward = any(key.phase == EACH and key.turn == BACKWARD_TURN for key in before)
+            backward |= any(graph.ops[index].phase == BACKWARD for index in ops)
+            return Key(EACH, stage, BACKWARD_TURN if backward else FORWARD_TURN)
+        phase = AFTER if any(key.phase in (EACH, AFTER) for key in before) else BEFORE
+        turns = [key.turn + (key.stage != stage) for key in before if key.phase == phase]
+        return Key(phase, stage, max(turns, default=0))
+
+    def _is_each(self, index: int) -> bool:
+        """Whether an op runs for each micro-batch."""
+        choice, time = self._plan.choices[index], self._time
+        return time is not None and any(not layout[time].is_broadcast for layout in (*choice.inputs, *choice.outputs))
+
+    def _split_backward(self, stages: Pipelining) -> None:
+        """Where the schedule has weight gradients for themselves, parts them from what earlier stages wait for."""
+        micro_batches = next((axis.size for axis in self._plan.mesh.axes if axis.time), 1)
+        schedule = make_schedule(stages.schedule, len(stages.meshes), micro_batches)
+        split = {stage for stage in range(schedule.stages) if schedule.splits_backward(stage)}
+        waited: set[int] = set()
+        for unit in reversed(self._units.order) if split else ():
+            key = self.of_unit(unit)
+            if key is None or key.phase != EACH:
+                continue
+            for other in (*map(self._units.maker, self._units.reads[unit]), *self._units.controls(unit)):
+                # What another stage reads, or what is made for that.
+                if self.of_unit(other) != key or unit in waited:
+                    waited.add(other)
+        for unit in self._units.order:
+            key = self.of_unit(unit)
+            if key is None or unit in waited or key.stage not in split:
+                continue
+            if (key.phase, key.turn) == (EACH, BACKWARD_TURN):
+                self.of.update(dict.fromkeys(self.busy(unit), key._replace(turn=WEIGHT_TURN)))
