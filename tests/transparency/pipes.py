@@ -188,6 +188,8 @@ NETS = {build.__name__: build for build in (plain, woven, tied)}
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
     "adamw": lambda: keras.optimizers.AdamW(0.002, weight_decay=0.01),
+    "scaled": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.002), dynamic_growth_steps=2),
+    "accumulating": lambda: keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2, use_ema=True),
     "clipped": lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.5),
 }
 
@@ -200,7 +202,7 @@ def make(net: str, pipe: Pipe, optimizer: str) -> tuple[Net, Any, Callable[..., 
 
     def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
-            loss = made.loss(pipe, x, y)
+            loss = rule.scale_loss(made.loss(pipe, x, y))
         rule.apply_gradients(zip(tape.gradient(loss, made.trained), made.trained, strict=True))
         return loss
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from whaleish.capture import tf_private
 from whaleish.capture.bundles import untie
+from whaleish.capture.choices import choose_in_stages
 from whaleish.capture.convert import convert
 from whaleish.capture.flat import Flat, flat_of
 from whaleish.capture.fold import fold
@@ -101,6 +102,8 @@ def capture_signature(fn: Callable[..., Any], signature: Signature) -> Capture:
         untie(graph)
         find_effects(graph)
         prune(graph)
+        if choose_in_stages(graph):
+            prune(graph)
         find_trips(graph)
         find_phases(graph, flat.backward)
         marked = [mark_local_means(graph), mark_rows(graph)]
