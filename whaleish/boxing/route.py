@@ -88,11 +88,11 @@ def _find_route(mesh: Mesh, source: Layout, target: Layout, shape: tuple[int, ..
 
 def _hops(mesh: Mesh, layout: Layout, source: Layout, target: Layout, shape: tuple[int, ...]) -> Iterator[Hop]:
     for axis, here in enumerate(layout):
-        if mesh.axes[axis].apart and not here.is_broadcast:
-            continue
         between = [] if len(layout) == 1 else [B, *(S(dim) for dim in range(len(shape)))]
         for there in dict.fromkeys([target[axis], source[axis], *between]):
             changed = (*layout[:axis], there, *layout[axis + 1 :])
+            if mesh.axes[axis].apart and not _by_itself(here, there):
+                continue
             if there != here and _alone(layout, axis, there) and _exists(mesh, changed, shape):
                 moved = volume(here, there, 1.0, mesh.axes[axis].size)
                 if moved < inf:
@@ -109,6 +109,11 @@ def _copies(mesh: Mesh, layout: Layout, axis: int) -> int:
     """How many groups along an axis move the same much; what is the same at all times moves once."""
     others = ((k, a) for k, a in enumerate(mesh.axes) if k != axis and not layout[k].is_split)
     return prod(a.size for k, a in others if not (a.time and layout[k].is_broadcast))
+
+
+def _by_itself(here: Sbp, there: Sbp) -> bool:
+    """Whether a part can change its entry without the others."""
+    return here.is_broadcast or there.is_local or (here.is_split and there.is_partial)
 
 
 def _plain(sbp: Sbp) -> bool:

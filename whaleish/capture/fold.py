@@ -19,6 +19,7 @@ _SHAPES = {
     "Size": lambda shape: int(np.prod(shape, dtype=np.int64)),
     "Rank": len,
 }
+_PICKS = frozenset(["Cast", "Identity", "IdentityN", "Max", "Reshape", "Slice", "StridedSlice"])
 _INTEGERS = frozenset(name for name in NUMBERS if "int" in name) | {"bool"}
 
 
@@ -29,12 +30,23 @@ def fold(graph: LogicalGraph) -> None:
     `graph.constants`. Ops that nothing needs any more are left for `prune`.
     """
     values, known, pending = graph.constants, set(graph.constants), []
+    later: dict[int, int] = {}  # what is known but was to come after some op -> that op
     for number, op in enumerate(graph.ops):
         if op.type in _SHAPES:
             _fold_shapes(graph, op, known)
+        elif _is_itself(graph, op):
+            graph.constants[op.outputs[0]] = np.ones(graph.tensors[op.outputs[0]].shape, bool)
+            known.add(op.outputs[0])
+            later[op.outputs[0]] = _origin(graph, op.inputs[0])
+            continue
         elif op.inputs and known.issuperset(op.inputs) and _foldable(graph, op):
             pending.append(number)
             known.update(op.outputs)
+            later |= {made: later[tensor] for made in op.outputs for tensor in op.inputs if tensor in later}
+            continue
+        waited = {later[tensor] for tensor in op.inputs if tensor in later}
+        if waited:
+            op.controls = tuple(sorted({*op.controls, *waited}))
     if pending:
         # A step that divides by a constant zero, say, fails when it runs and not before.
         with contextlib.suppress(tf.errors.OpError):
@@ -49,6 +61,24 @@ def _fold_shapes(graph: LogicalGraph, op: Op, known: set[int]) -> None:
         if known_shape and (tensor.dtype == "resource") == (op.type == "VariableShape"):
             graph.constants[made] = np.array(_SHAPES[op.type](tensor.shape), graph.tensors[made].dtype)
             known.add(made)
+
+
+def _is_itself(graph: LogicalGraph, op: Op) -> bool:
+    """Whether an op asks if a number that is never NaN equals itself.
+
+    `tf.recompute_grad` adds 0 in that case to what it computes with, so that it begins when the gradient is there.
+    """
+    if op.type != "Equal" or op.inputs[0] != op.inputs[1]:
+        return False
+    return graph.tensors[op.inputs[0]].dtype in _INTEGERS and graph.tensors[op.outputs[0]].shape is not None
+
+
+def _origin(graph: LogicalGraph, tensor: int) -> int:
+    """The op that makes what a tensor is an element of."""
+    made = graph.tensors[tensor]
+    while (op := graph.ops[made.producer]).type in _PICKS:
+        made = graph.tensors[op.inputs[made.slot]]  # the first, but of a bundle that of the same number
+    return made.producer
 
 
 def _foldable(graph: LogicalGraph, op: Op) -> bool:

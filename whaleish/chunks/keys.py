@@ -29,7 +29,7 @@ class Keys:
         for unit in units.order:
             ops = self.busy(unit)
             if ops:
-                self.of.update(dict.fromkeys(ops, self._find(ops, plan.pipelining.stage_of[ops[0]])))
+                self.of.update(dict.fromkeys(ops, self._find(unit, ops, plan.pipelining.stage_of[ops[0]])))
         if plan.pipelining.schedule:
             self._split_backward(plan.pipelining)
 
@@ -42,7 +42,7 @@ class Keys:
         ops = self.busy(unit)
         return self.of[ops[0]] if ops else None
 
-    def _find(self, ops: list[int], stage: int) -> Key:
+    def _find(self, unit: int, ops: list[int], stage: int) -> Key:
         """The chunk of a unit, from those of what it depends on."""
         graph = self._graph
         tensors = (tensor for index in ops for tensor in graph.ops[index].inputs)
@@ -51,7 +51,7 @@ class Keys:
         before = {self.of[index] for index in (producers | controls) - set(ops) if index in self.of}
         if any(map(self._is_each, ops)):
             backward = any(key.phase == EACH and key.turn == BACKWARD_TURN for key in before)
-            backward |= any(graph.ops[index].phase == BACKWARD for index in ops)
+            backward |= self._units.phase(unit) == BACKWARD and bool(self._units.reads[unit])
             return Key(EACH, stage, BACKWARD_TURN if backward else FORWARD_TURN)
         phase = AFTER if any(key.phase in (EACH, AFTER) for key in before) else BEFORE
         turns = [key.turn + (key.stage != stage) for key in before if key.phase == phase]

@@ -27,6 +27,8 @@ from whaleish.planner.units import Units
 READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"])
 """Ops that leave a variable as it is."""
 
+_NAMES = frozenset(["Identity", "PreventGradient", "StopGradient"])
+
 _TIMELESS, _FORWARD, _BACKWARD, _UPDATE = range(4)
 
 
@@ -56,6 +58,7 @@ class _Placement:
         self.at: dict[int, int | None] = dict.fromkeys(self.units.members)
         self.home: dict[int, int] = {}
         self.there: dict[int, Counter[int]] = {}  # tensor -> stage -> how many units make or read it there
+        self.same = _same(graph)
 
     def run(self) -> None:
         """Finds the stage of every unit."""
@@ -113,11 +116,11 @@ class _Placement:
     def _kinds(self) -> dict[int, int]:
         kinds: dict[int, int] = {}
         for unit in self.units.order:
-            phases = {self.graph.ops[index].phase for index in self.units.members[unit]}
-            before = {kinds[self.units.maker(tensor)] for tensor in self.units.reads[unit]}
-            if UPDATE in phases:
+            phase, reads = self.units.phase(unit), self.units.reads[unit]
+            before = {kinds[other] for other in (*map(self.units.maker, reads), *self.units.controls(unit))}
+            if phase == UPDATE:
                 kinds[unit] = _UPDATE
-            elif BACKWARD in phases or _BACKWARD in before:
+            elif (phase == BACKWARD and reads) or _BACKWARD in before:
                 kinds[unit] = _BACKWARD
             else:
                 kinds[unit] = _FORWARD if unit in self.units.fed or _FORWARD in before else _TIMELESS
@@ -236,14 +239,19 @@ class _Placement:
             return max(alike)
         if kind == _BACKWARD:
             latest = min(alike, default=self.stages.count)
-            places |= {stage for tensor in known for stage in self.there[tensor] if self.there[tensor][stage]}
+            places |= {s for s in range(self.stages.count) if any(self._is_there(tensor, s) for tensor in known)}
             places = {stage for stage in places if stage <= latest} or {latest}
             return min(places, key=lambda stage: (self._missing(known, stage), -stage))
         return min(places, key=lambda stage: (self._missing(known, stage), stage))
 
     def _missing(self, tensors: Iterable[int], stage: int, own: int | None = None) -> int:
         """Bytes of tensors that nobody else has on a stage; `own` is where the asking unit counts as one."""
-        return sum(self._nbytes(t) for t in tensors if self.there[t][stage] - (stage == own) <= 0)
+        return sum(self._nbytes(t) for t in tensors if not self._is_there(t, stage, own))
+
+    def _is_there(self, tensor: int, stage: int, own: int | None = None) -> bool:
+        """Whether a stage has a tensor, or what it is another name of."""
+        source = self.same.get(tensor, tensor)
+        return self.there[tensor][stage] > (stage == own) or (source != tensor and self.there[source][stage] > 0)
 
     def _sweep(self) -> None:
         """From the end: backward ops, and forward ones outside stages, to where the fewest bytes cross."""
@@ -294,3 +302,12 @@ class _Placement:
         """Of a whole tensor; a little for what has no fixed size."""
         spec = self.graph.tensors[tensor]
         return layout_bytes(spec.shape or (), spec.dtype) or 8
+
+
+def _same(graph: LogicalGraph) -> dict[int, int]:
+    """Tensors that are others under another name -> what they are."""
+    found: dict[int, int] = {}
+    for op in graph.ops:
+        if op.type in _NAMES:
+            found[op.outputs[0]] = found.get(op.inputs[0], op.inputs[0])
+    return found

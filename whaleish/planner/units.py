@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 
-from whaleish.graph import LogicalGraph
+from whaleish.graph import BACKWARD, FORWARD, UPDATE, LogicalGraph
+from whaleish.rules.control import CONDITION, LOOP
 
 
 class Units:
@@ -52,6 +53,13 @@ class Units:
     def makes(self, unit: int) -> list[int]:
         """The tensors that a unit makes."""
         return [tensor for index in self.members[unit] for tensor in self.graph.ops[index].outputs]
+
+    def phase(self, unit: int) -> str:
+        """Of a loop or condition its own: in its body may be what makes lists for the gradient."""
+        ops = [self.graph.ops[index] for index in self.members[unit]]
+        anchors = [op for op in ops if op.type in (LOOP, CONDITION) and not op.region]
+        phases = {op.phase for op in anchors or ops}
+        return next(phase for phase in (UPDATE, BACKWARD, FORWARD) if phase in phases)
 
     def controls(self, unit: int) -> set[int]:
         """The units that a unit waits for, besides those that it reads."""
