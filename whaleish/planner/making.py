@@ -129,7 +129,7 @@ def _plan_mesh(
         whole: set[int] = set()
         while True:  # until no micro-batch waits for a later one, and no sum over them crosses between stages for each
             taken, layouts = _plan_axis(facts, view, arriving, fixed, whole)
-            late = needed_whole(facts, taken, whole) | sums_across(graph, taken, stage_of) if axis.time else set()
+            late = _late(facts, taken, whole, stage_of) if axis.time else set()
             if late <= whole:
                 break
             whole |= late
@@ -140,6 +140,11 @@ def _plan_mesh(
         tuple(map(choice_of, zip(*(planned.taken for planned in outer), strict=True))),
         {v.handle: mesh.without_time([found.get(v.handle, B) for found in handles]) for v in graph.variables},
     )
+
+
+def _late(facts: Facts, taken: list[Candidate], whole: set[int], stage_of: Sequence[int]) -> set[int]:
+    """The ops that are to run once, on an axis of time."""
+    return needed_whole(facts, taken, whole, apart=bool(stage_of)) | sums_across(facts.graph, taken, stage_of)
 
 
 def _plan_axis(

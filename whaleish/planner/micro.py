@@ -14,14 +14,18 @@ from collections.abc import Sequence
 from whaleish.graph import BACKWARD, LogicalGraph
 from whaleish.planner.facts import Facts
 from whaleish.planner.roles import PlanError
+from whaleish.planner.units import bodies
 from whaleish.planner.view import Candidate, made_layouts
+from whaleish.rules.control import CONDITION, LOOP
 
 
-def needed_whole(facts: Facts, taken: Sequence[Candidate], whole: set[int]) -> set[int]:
+def needed_whole(facts: Facts, taken: Sequence[Candidate], whole: set[int], apart: bool = False) -> set[int]:
     """The ops that must run once, on whole tensors, besides those of `whole`, so that none waits for later parts.
 
     Args:
       taken: the candidate of each op on an axis of time.
+      apart: whether micro-batches run in functions of their own, so that what decides on a body decides for all of it,
+        and no op makes something of all of them inside.
 
     Raises:
       PlanError: an op needs all micro-batches in the middle of each; names both ends.
@@ -48,7 +52,16 @@ def needed_whole(facts: Facts, taken: Sequence[Candidate], whole: set[int]) -> s
         late[index] = next(iter(waits.values()))
         if not _only_gathers(candidate, op.inputs, waits):
             found.add(_instead(facts, index, waits))
+    if apart:
+        found |= {index for index, candidate in enumerate(taken) if candidate.expands}
+    for index in late if apart else ():
+        if graph.ops[index].type in (CONDITION, LOOP):
+            found |= {other for other in bodies(graph, index) if not _is_whole(taken[other])}
     return found - whole
+
+
+def _is_whole(candidate: Candidate) -> bool:
+    return all(sbp.is_broadcast for sbp in (*candidate.inputs, *candidate.outputs))
 
 
 def sums_across(graph: LogicalGraph, taken: Sequence[Candidate], stage_of: Sequence[int]) -> set[int]:

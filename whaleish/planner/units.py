@@ -101,3 +101,16 @@ def _join(graph: LogicalGraph) -> list[int]:
             region = op.attrs["regions"][0]
         units.append(first.setdefault(together.get(region, region), index) if region else index)
     return units
+
+
+def bodies(graph: LogicalGraph, anchor: int) -> list[int]:
+    """The ops in the bodies of a loop or condition, and those that join them to what is round it."""
+    regions = set(graph.ops[anchor].attrs["regions"])
+    for number, region in enumerate(graph.regions):  # a body comes after the region that it is in
+        if region.parent in regions:
+            regions.add(number)
+    return [
+        index
+        for index, op in enumerate(graph.ops)
+        if op.region in regions or not regions.isdisjoint(op.attrs.get("regions", ()))
+    ]
