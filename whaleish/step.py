@@ -25,6 +25,7 @@ from whaleish.opening import AssignedDifferError, explained, open_first_call, re
 from whaleish.planner import Plan, PlanError, make_plan
 from whaleish.program import Program
 from whaleish.report.explain import explain
+from whaleish.report.stages import explain_stages
 from whaleish.rewrite.expand import expand
 from whaleish.rules_by_name import Rules, apply_rules, parse_rules
 from whaleish.sbp import B, Layout, format_layout
@@ -107,8 +108,12 @@ class Function:
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """What the plan for these arguments sends, from which line of yours, and what it could not divide."""
         call = take_call(args, kwargs, self._inputs, world())
-        captured = self._capture(call)
-        return explain(*expand(captured.graph, self._plan_of(captured, call)))
+        captured, here = self._capture(call), world()
+        plan = self._plan_of(captured, call)
+        if plan.pipelining is None:
+            return explain(*expand(captured.graph, plan))
+        cluster = here.cluster or Cluster(here.size)
+        return explain_stages(captured.graph, plan, cluster, here.size if here.distributed else 1)
 
     def program_for(self, *args: Any, **kwargs: Any) -> Program | StagedProgram:
         """The compiled program for a call with these arguments, which it compiles but does not run.

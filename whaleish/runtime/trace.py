@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,11 +70,12 @@ class Trace:
 
 
 def nbytes(values: Sequence[Any]) -> int:
-    """The bytes of all values that say theirs (`nbytes`, as arrays and tensors do), also within lists."""
-    total = 0
-    for value in values:
-        if isinstance(value, list | tuple):
-            total += nbytes(value)
-        else:
-            total += int(getattr(value, "nbytes", 0))
-    return total
+    """The bytes of all arrays and tensors, also within lists."""
+    return sum(nbytes(value) if isinstance(value, list | tuple) else _nbytes_of(value) for value in values)
+
+
+def _nbytes_of(value: Any) -> int:
+    if hasattr(value, "nbytes"):
+        return int(value.nbytes)
+    dtype = getattr(value, "dtype", None)  # TensorFlow's tensors say no more than their type and shape
+    return int(getattr(dtype, "size", 0) * prod(value.shape)) if dtype is not None else 0
