@@ -13,11 +13,11 @@ import tensorflow as tf
 import whaleish as wh
 from tests.transparency.pipes import Pipe
 from whaleish.arguments import take_call
+from whaleish.chunks import Key, cut, make_actors
+from whaleish.chunks.chunk import BACKWARD_TURN, FORWARD_TURN
 from whaleish.cluster import Cluster
 from whaleish.graph import LogicalGraph
 from whaleish.planner import Plan
-from whaleish.chunks import make_actors
-from whaleish.chunks import BACKWARD_TURN, FORWARD_TURN, Key, cut
 from whaleish.planner.flops import flops
 from whaleish.planner.view import op_view
 from whaleish.report.costs import cost_of
@@ -91,6 +91,18 @@ def test_stages_that_take_turns(world_of: int) -> None:
 def test_a_schedule_of_ones_own_is_told_by_its_lines(world_of: int) -> None:
     text = wh.function(make_step(Pipe(2, 2, "F0 F1 B0 B1\nF0 F1 B0 B1"))).explain(X)
     assert "\nschedule\n  F0 F1 B0 B1\n  F0 F1 B0 B1\n\n" in text
+
+
+@pytest.mark.parametrize("world_of", [2], indirect=True)
+def test_weight_gradients_for_themselves_and_recomputation(world_of: int) -> None:
+    def rows(pipe: Pipe) -> dict[str, int]:
+        text = wh.function(make_step(pipe)).explain(X)
+        assert ("\nschedule zb-h1, recomputing\n" in text) == pipe.recompute
+        return {name: int(ops) for name, ops in re.findall(r"^([FBW]\d) +(\d+) ", text, re.MULTILINE)}
+
+    kept, again = rows(Pipe(2, 4, "zb-h1")), rows(Pipe(2, 4, "zb-h1", recompute=True))
+    assert set(kept) == set(again) == {"F0", "F1", "B1", "W0", "W1"}  # nobody waits for a gradient of the step's input
+    assert again["B1"] > kept["B1"]
 
 
 @pytest.mark.parametrize("world_of", [4], indirect=True)

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
+from whaleish.chunks import Actors, Chunk, Chunks, Key
 from whaleish.cluster import Cluster
 from whaleish.graph import LogicalGraph, layout_bytes
-from whaleish.chunks import Actors
-from whaleish.chunks import Chunk, Chunks, Key
 from whaleish.planner.flops import bytes_touched, flops
 from whaleish.planner.moves import Move
 from whaleish.planner.plan import Plan

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from whaleish.chunks import Chunks, Give, Key
 from whaleish.graph import LogicalGraph, layout_bytes
 from whaleish.mesh import Mesh
-from whaleish.chunks import Chunks, Give, Key
 from whaleish.runtime import EACH
 
 

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from whaleish.chunks import Actors, Chunk, Chunks, Key, cut, make_actors
 from whaleish.cluster import Cluster
 from whaleish.graph import LogicalGraph, layout_bytes
-from whaleish.chunks import Actors, make_actors
-from whaleish.chunks import Chunk, Chunks, Key, cut
 from whaleish.planner.plan import Pipelining, Plan
 from whaleish.report.costs import actor_seconds, cost_of
 from whaleish.report.crossings import Crossing, find_crossings
