@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from whaleish import tf_private
+from whaleish import tf_private, tracing
 from whaleish.agreement import agree
 from whaleish.arguments import Call, take_call
 from whaleish.capture import Capture, capture_signature, describe, fingerprint, from_graph_def
@@ -79,7 +79,7 @@ class Function:
 
     def _run(self, program: Program | StagedProgram, call: Call) -> Any:
         with explained(program.world, self.__name__, call.text):
-            return program(call.values, call.batch)
+            return tracing.run(self.__name__, program, call.values, call.batch)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Function:
         """A step that is a method: one for each instance, for as long as that lives."""

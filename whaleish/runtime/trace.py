@@ -17,7 +17,7 @@ class Event(NamedTuple):
       micro_batch: None for what runs once.
       begin, end: in seconds, on the clock of `time.perf_counter`.
       nbytes: of its outputs, or for the end of a transfer of what was moved.
-      kind: "chunk", "send" or "receive".
+      kind: "chunk", "send" or "receive"; "step" of a whole step.
     """
 
     name: str
@@ -31,19 +31,33 @@ class Event(NamedTuple):
 
 
 class Trace:
-    """The events of one run or several; the threads of a run append to it."""
+    """The events of one run or several; the threads of a run append to it.
+
+    Attributes:
+      processes: what processes are called, where they have names.
+    """
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self.processes: dict[int, str] = {}
 
     def add(self, event: Event) -> None:
         self.events.append(event)  # in CPython threads may append to a list at the same time
 
-    def to_json(self) -> dict[str, Any]:
-        """The trace in Chrome's format: a process for each process, a thread for each queue, times in microseconds."""
+    def to_json(self, start: float | None = None) -> dict[str, Any]:
+        """The trace in Chrome's format: a process for each process, a thread for each queue, times in microseconds.
+
+        Args:
+          start: from when they count; None: from the first event.
+        """
         queues = list(dict.fromkeys((event.process, event.queue) for event in self.events))
-        start = min((event.begin for event in self.events), default=0.0)
+        if start is None:
+            start = min((event.begin for event in self.events), default=0.0)
         named: list[dict[str, Any]] = [
+            {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
+            for process, name in self.processes.items()
+        ]
+        named += [
             {"ph": "M", "name": "thread_name", "pid": process, "tid": number, "args": {"name": queue}}
             for number, (process, queue) in enumerate(queues)
         ]
@@ -65,8 +79,8 @@ class Trace:
             ],
         }
 
-    def save(self, path: str | Path) -> None:
-        Path(path).write_text(json.dumps(self.to_json()))
+    def save(self, path: str | Path, start: float | None = None) -> None:
+        Path(path).write_text(json.dumps(self.to_json(start)))
 
 
 def nbytes(values: Sequence[Any]) -> int:
