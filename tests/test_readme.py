@@ -1,4 +1,4 @@
-"""The programs in the README and in docs/layouts.md run as they stand there, and print what stands below them."""
+"""The programs in the README and in pages of docs/ run as they stand there, and print what stands below them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"
 LAYOUTS = ROOT / "docs" / "layouts.md"
+PIPELINES = ROOT / "docs" / "pipelines.md"
 CALL = "(inputs[:64], labels[:64])"
 SAMPLES = f"print(train_step.explain{CALL}, train_step.plan_for{CALL}, sep='\\n')"
 
@@ -52,6 +53,12 @@ def test_the_worked_example_of_the_layouts_prints_its_plan(tmp_path: pathlib.Pat
     (program,) = blocks(LAYOUTS, "python")
     (shown,) = blocks(LAYOUTS)
     assert output_of(program, "example.py", tmp_path) == shown.splitlines()
+
+
+def test_the_step_in_stages_explains_itself_and_learns(tmp_path: pathlib.Path) -> None:
+    program, shown = blocks(PIPELINES, "python")[0], blocks(PIPELINES)[0]
+    assert output_of(program, "example.py", tmp_path) == shown.splitlines()
+    assert (tmp_path / "step.json").stat().st_size > 0
 
 
 @pytest.mark.parametrize("page", [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))], ids=str)
