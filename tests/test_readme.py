@@ -1,4 +1,4 @@
-"""The programs in the README and in docs/layouts.md run as they stand there, and print what stands below them."""
+"""The programs in the README and in pages of docs/ run as they stand there, and print what stands below them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"
 LAYOUTS = ROOT / "docs" / "layouts.md"
+PIPELINES = ROOT / "docs" / "pipelines.md"
 CALL = "(inputs[:64], labels[:64])"
 SAMPLES = f"print(train_step.explain{CALL}, train_step.plan_for{CALL}, sep='\\n')"
 
@@ -54,6 +55,12 @@ def test_the_worked_example_of_the_layouts_prints_its_plan(tmp_path: pathlib.Pat
     assert output_of(program, "example.py", tmp_path) == shown.splitlines()
 
 
+def test_the_step_in_stages_explains_itself_and_learns(tmp_path: pathlib.Path) -> None:
+    program, shown = blocks(PIPELINES, "python")[0], blocks(PIPELINES)[0]
+    assert output_of(program, "example.py", tmp_path) == shown.splitlines()
+    assert (tmp_path / "step.json").stat().st_size > 0
+
+
 @pytest.mark.parametrize("page", [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))], ids=str)
 def test_links_lead_somewhere(page: pathlib.Path) -> None:
     for target, anchor in re.findall(r"\]\((?!http)([^)#]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8")):
@@ -66,8 +73,8 @@ def test_links_lead_somewhere(page: pathlib.Path) -> None:
 
 def test_what_decides_does_without_tensorflow() -> None:
     """As docs/architecture.md says, under "What may import what"."""
-    pure = "graph sbp mesh cluster scopes versions cli planner report.explain report.shares rules planner.moves "
-    pure += "rewrite.expand launch.run launch.doctor launch.install schedule runtime"
+    pure = "graph sbp mesh cluster scopes versions cli planner chunks report.explain report.shares rules "
+    pure += "report.stages planner.moves rewrite.expand launch.run launch.doctor launch.install schedule runtime"
     imports = "; ".join(f"import whaleish.{name}" for name in pure.split())
     code = f"import sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; {imports}"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)

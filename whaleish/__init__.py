@@ -30,6 +30,7 @@ _HOMES = {
     "size": "whaleish.world",
     "split": "whaleish.scopes",
     "stage": "whaleish.scopes",
+    "trace": "whaleish.tracing",
 }
 
 __all__ = [*_HOMES]

@@ -15,17 +15,19 @@ from whaleish.boxing.horovod import HorovodBoxer
 from whaleish.boxing.local import LocalBoxer
 from whaleish.capture import Capture
 from whaleish.chunks import Chunk, Give, Key, cut, feed_of, make_actors
+from whaleish.cluster import Cluster
 from whaleish.collector import collector_paused
 from whaleish.mesh import Mesh
 from whaleish.numbers import number_of
 from whaleish.planner import Plan
 from whaleish.process_sets import stage_sets, transfer_sets
 from whaleish.report.shares import Share, staged_shares
+from whaleish.report.stages import predict_stages
 from whaleish.rewrite.chunk import EmittedChunk, adds_up, emit_chunk
 from whaleish.rewrite.emit import Emitted
 from whaleish.rewrite.entry import entry_function
 from whaleish.rewrite.expand import expand
-from whaleish.runtime import EACH, Executor, Transfer
+from whaleish.runtime import EACH, Executor, Trace, Transfer
 from whaleish.runtime import Chunk as Work
 from whaleish.state import assigned_number, forget_assigned, lay_out, moves, settle_all, storage
 from whaleish.transfers import HorovodTransport, Kind
@@ -79,8 +81,8 @@ class StagedProgram:
         sets = transfer_sets(self.actors.graph, world)
         return HorovodTransport(self.actors.graph, sets, self._expected, self._name, world.devices[0])
 
-    def __call__(self, arguments: Sequence[Any], batch: int = 0) -> Any:
-        """Runs the step; see `Program`."""
+    def __call__(self, arguments: Sequence[Any], batch: int = 0, trace: Trace | None = None) -> Any:
+        """Runs the step; see `Program`. A trace collects its events."""
         settle_all()
         if self._moves != moves.count:
             self._lay_out()
@@ -96,7 +98,7 @@ class StagedProgram:
             for argument in running.chunk.arguments:
                 count = self.actors.graph.micro_batches if phase == EACH else 1
                 feeds[feed_of(argument, phase)] = [values[argument]] * count
-        results = self._executor.run(feeds)
+        results = self._executor.run(feeds, trace)
         forget_assigned(self.capture.variables)
         graph = self.capture.graph
         reads = self.actors.outputs[self.world.rank if self.world.distributed else 0]
@@ -116,6 +118,11 @@ class StagedProgram:
             shape = mesh.local_shape(spec.shape or (), give.arrival if give.axis is not None else give.layout, own)
             kinds.append((shape, spec.dtype))
         return kinds
+
+    def predicted(self) -> Trace:
+        """When everything would happen, in all processes, at the rates of the cluster."""
+        cluster = self.world.cluster or Cluster(self.world.size)
+        return predict_stages(self.capture.graph, self.chunks, self.actors, self.plan, cluster)
 
     def shares(self) -> list[Share]:
         """What each device holds and does."""

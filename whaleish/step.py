@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from whaleish import tf_private
+from whaleish import tf_private, tracing
 from whaleish.agreement import agree
 from whaleish.arguments import Call, take_call
 from whaleish.capture import Capture, capture_signature, describe, fingerprint, from_graph_def
@@ -25,6 +25,7 @@ from whaleish.opening import AssignedDifferError, explained, open_first_call, re
 from whaleish.planner import Plan, PlanError, make_plan
 from whaleish.program import Program
 from whaleish.report.explain import explain
+from whaleish.report.stages import explain_stages
 from whaleish.rewrite.expand import expand
 from whaleish.rules_by_name import Rules, apply_rules, parse_rules
 from whaleish.sbp import B, Layout, format_layout
@@ -78,7 +79,7 @@ class Function:
 
     def _run(self, program: Program | StagedProgram, call: Call) -> Any:
         with explained(program.world, self.__name__, call.text):
-            return program(call.values, call.batch)
+            return tracing.run(self.__name__, program, call.values, call.batch)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Function:
         """A step that is a method: one for each instance, for as long as that lives."""
@@ -107,8 +108,12 @@ class Function:
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """What the plan for these arguments sends, from which line of yours, and what it could not divide."""
         call = take_call(args, kwargs, self._inputs, world())
-        captured = self._capture(call)
-        return explain(*expand(captured.graph, self._plan_of(captured, call)))
+        captured, here = self._capture(call), world()
+        plan = self._plan_of(captured, call)
+        if plan.pipelining is None:
+            return explain(*expand(captured.graph, plan))
+        cluster = here.cluster or Cluster(here.size)
+        return explain_stages(captured.graph, plan, cluster, here.size if here.distributed else 1)
 
     def program_for(self, *args: Any, **kwargs: Any) -> Program | StagedProgram:
         """The compiled program for a call with these arguments, which it compiles but does not run.
@@ -216,10 +221,11 @@ def _fitting(plan: Plan, graph: LogicalGraph, arrivals: tuple[Layout, ...], name
 
 def _refuse_few_rows(graph: LogicalGraph, plan: Plan, name: str) -> None:
     rows = max((shape[0] for t in graph.inputs if (shape := graph.tensors[t].shape)), default=0)
+    scope = "accumulate" if plan.pipelining is None else "pipeline"
     for axis in plan.mesh.axes:
         if axis.time and 0 < rows < axis.size:
             raise PlanError(
-                f"the step {name!r} was called with a batch of {rows} rows, and wh.accumulate({axis.size}) cuts it "
+                f"the step {name!r} was called with a batch of {rows} rows, and wh.{scope}({axis.size}) cuts it "
                 f"into {axis.size} micro-batches: give it at least as many rows, or fewer micro-batches"
             )
 

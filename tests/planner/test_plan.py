@@ -8,10 +8,28 @@ from hypothesis import strategies as st
 
 from whaleish.mesh import Axis, Mesh
 from whaleish.planner import Choice, Plan
+from whaleish.planner.plan import Pipelining
 from whaleish.sbp import PMAX, PMIN, B, P, S
 
 sbps = st.one_of(st.sampled_from([B, P, PMAX, PMIN]), st.builds(S, st.integers(0, 5), st.integers(1, 9)))
 names = st.text(st.characters(codec="utf-8", categories=["L", "N"], include_characters="/_-.:"), min_size=1, max_size=9)
+
+
+MODES = ["gpipe", "1f1b", "interleaved(2)", "zb-h1", "F0 F1 B0 B1\nF0 B0 F1 B1", "F0.0 F0.1\r\nB0.1 B0.0", "it's"]
+
+
+@st.composite
+def pipelinings(draw: st.DrawFn, mesh: Mesh, ops: int) -> Pipelining:
+    """Stages of different sizes, some of them without ops."""
+    times = tuple(axis for axis in mesh.axes if axis.time)
+    meshes = []
+    for number in range(draw(st.integers(1, 4))):
+        size = draw(st.integers(1, 3))
+        devices = draw(st.permutations(range(10 * number, 10 * number + 2 * size, 2)))
+        meshes.append(Mesh((*times, Axis("inside", size)), tuple(devices)))
+    stage_of = draw(st.lists(st.integers(0, len(meshes) - 1), min_size=ops, max_size=ops))
+    schedule = draw(st.just("") | st.sampled_from(MODES) | st.text(min_size=1))
+    return Pipelining(tuple(meshes), tuple(stage_of), schedule, bool(schedule) and draw(st.booleans()))
 
 
 @st.composite
@@ -26,13 +44,16 @@ def plans(draw: st.DrawFn) -> Plan:
     layouts = st.tuples(*[sbps] * len(axes))
     expanding = st.sets(st.integers(0, len(axes) - 1)).map(lambda axes: tuple(sorted(axes)))
     several = st.lists(layouts, max_size=3).map(tuple)
+    mesh = Mesh(tuple(axes), devices)
+    choices = tuple(draw(st.lists(st.builds(Choice, several, several, expanding), max_size=12)))
     return Plan(
-        mesh=Mesh(tuple(axes), devices),
+        mesh=mesh,
         graph=draw(st.text("0123456789abcdef", min_size=1, max_size=12)),
         inputs=draw(several),
         outputs=draw(several),
         variables=tuple(draw(st.lists(st.tuples(names, layouts), max_size=4))),
-        choices=tuple(draw(st.lists(st.builds(Choice, several, several, expanding), max_size=12))),
+        choices=choices,
+        pipelining=draw(st.none() | pipelinings(mesh, len(choices))),
     )
 
 
@@ -72,6 +93,46 @@ def test_the_text() -> None:
     assert str(PLAN) == TEXT
     assert Plan.parse(TEXT) == PLAN
     assert Plan.parse("\n" + TEXT + "\n\n") == PLAN
+
+
+STAGED = replace(
+    PLAN,
+    pipelining=Pipelining(
+        (
+            Mesh((Axis("micro", 2, None, True), Axis("d", 2)), (0, 1)),
+            Mesh((Axis("micro", 2, None, True), Axis("d", 1)), (2,)),
+        ),
+        (0, 0, 1, 0),
+        "F0 F1 B0 B1\nF0 B0 F1 B1",
+        True,
+    ),
+)
+STAGED_TEXT = TEXT.replace(
+    "outputs B\n",
+    "outputs B\n"
+    "stage micro~2 x d:2 on 0-1 : 0-1,3\n"
+    "stage micro~2 x d:1 on 2 : 2\n"
+    r"schedule 'F0 F1 B0 B1\nF0 B0 F1 B1' recompute" + "\n",
+)
+
+
+def test_the_text_of_stages() -> None:
+    assert str(STAGED) == STAGED_TEXT
+    assert Plan.parse(STAGED_TEXT) == STAGED
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("on 2 : 2", "on 2 : 1-2", "for 4 ops, and its stages do not have each of them once"),
+        ("stage micro~2 x d:1 on 2 : 2\n", "", "for 4 ops, and its stages do not have each of them once"),
+        ("on 2 : 2", "on 2", "line 7 of the plan"),
+        ("B1' recompute", "B1 recompute", "line 8 of the plan.* is not a text in quotes"),
+    ],
+)
+def test_text_of_stages_that_cannot_be_read(old: str, new: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Plan.parse(STAGED_TEXT.replace(old, new))
 
 
 def test_saved_and_loaded(tmp_path) -> None:

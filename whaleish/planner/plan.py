@@ -72,7 +72,7 @@ class Pipelining:
         """The plan's lines about stages."""
         for stage, mesh in enumerate(self.meshes):
             ops = [index for index, own in enumerate(self.stage_of) if own == stage]
-            yield f"stage {mesh.text()} on {_ranges(mesh.devices)} : {_ranges(ops)}"
+            yield f"stage {mesh.text()} on {_ranges(mesh.devices)} : {_ranges(ops) or '.'}"
         if self.schedule:
             yield f"schedule {self.schedule!r}" + (" recompute" if self.recompute else "")
 
@@ -171,6 +171,8 @@ class Plan:
         fingerprint, count = fields.pop("graph")
         if sorted(choices) != list(range(count)):
             raise ValueError(f"the plan is for {count} ops but gives layouts for {len(choices)}: it was cut short")
+        if stages and sorted(op for _, ops in stages for op in ops) != list(range(count)):
+            raise ValueError(f"the plan is for {count} ops, and its stages do not have each of them once")
         return cls(
             graph=fingerprint,
             variables=tuple(variables),
@@ -227,12 +229,15 @@ def _parse_mesh(text: str) -> Mesh:
 
 def _parse_stage(text: str) -> tuple[Mesh, list[int]]:
     mesh, _, ops = text.partition(" : ")
-    return _parse_mesh(mesh), list(_parse_ranges(ops))
+    return _parse_mesh(mesh), [] if ops.strip() == "." else list(_parse_ranges(ops))
 
 
 def _parse_schedule(text: str) -> tuple[str, bool]:
     quoted = text.removesuffix(" recompute")
-    return str(ast.literal_eval(quoted)), quoted != text
+    try:
+        return str(ast.literal_eval(quoted)), quoted != text
+    except SyntaxError as error:
+        raise ValueError(f"{quoted} is not a text in quotes") from error
 
 
 def _parse_graph(text: str) -> tuple[str, int]:

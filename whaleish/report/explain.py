@@ -38,20 +38,34 @@ def explain(graph: LogicalGraph, plan: Plan) -> str:
         f"({sum(any(s.is_split for s in layout) for _, layout in plan.variables)} sharded)",
         f"{len(moves)} boxings send {bytes_text(total)} a step, {bytes_text(total / devices)} per device",
     ]
-    for move in moves:
-        tensor = graph.tensors[move.tensor]
-        producer = graph.ops[tensor.producer]
-        where = _place(graph, tensor.producer) or (_place(graph, move.reader) if move.reader >= 0 else "")
-        most = ", at most: repeated rows are sent once" if move.at_most else ""
-        lines.append(
-            f"  {format_layout(move.source)} -> {format_layout(move.target)}  {bytes_text(move.nbytes):>10}  "
-            f"{tensor.dtype}{list(tensor.shape or ())}  {producer.type} {producer.name}{where}{most}"
-        )
-    whole = without_rule(graph)
-    lines.append(f"{len(whole)} ops run whole on every device for want of a rule" + (":" if whole else ""))
-    for index in whole:
-        lines.append(f"  {graph.ops[index].type} {graph.ops[index].name}{_place(graph, index)}")
+    lines += [f"  {move_text(graph, move, move.nbytes)}" for move in moves]
+    lines += whole_lines(graph, "every device")
     return "\n".join(lines) + "\n"
+
+
+def move_text(graph: LogicalGraph, move: Move, nbytes: float) -> str:
+    """A boxing that sends so many bytes."""
+    tensor = graph.tensors[move.tensor]
+    where = _place(graph, tensor.producer) or (_place(graph, move.reader) if move.reader >= 0 else "")
+    most = ", at most: repeated rows are sent once" if move.at_most else ""
+    return (
+        f"{format_layout(move.source)} -> {format_layout(move.target)}  {bytes_text(nbytes):>10}  "
+        f"{tensor_text(graph, move.tensor)}{where}{most}"
+    )
+
+
+def tensor_text(graph: LogicalGraph, tensor: int) -> str:
+    """`float32[8, 4]  MatMul dense/MatMul`."""
+    spec = graph.tensors[tensor]
+    producer = graph.ops[spec.producer]
+    return f"{spec.dtype}{list(spec.shape or ())}  {producer.type} {producer.name}"
+
+
+def whole_lines(graph: LogicalGraph, where: str) -> list[str]:
+    """The ops without a rule, and where they run whole."""
+    whole = without_rule(graph)
+    lines = [f"{len(whole)} ops run whole on {where} for want of a rule" + (":" if whole else "")]
+    return lines + [f"  {graph.ops[index].type} {graph.ops[index].name}{_place(graph, index)}" for index in whole]
 
 
 def _place(graph: LogicalGraph, op: int) -> str:

@@ -78,7 +78,7 @@ def _work(graph: LogicalGraph, plan: Plan, once: bool) -> tuple[list[float], flo
         for part in range(mesh.size):
             first = mesh.first_alike(part, *choice.inputs, *choice.outputs)
             if first == part or not (once or mesh.time(first) != mesh.time(part)):
-                done[mesh.place(part)] += flops(_local(view, choice.inputs, choice.outputs, mesh, part)) * repeats
+                done[mesh.place(part)] += flops(local_view(view, choice.inputs, choice.outputs, mesh, part)) * repeats
     return done, total
 
 
@@ -96,7 +96,9 @@ def _weights(stored: Iterable[tuple[Variable, Layout, Mesh]], once: bool) -> tup
     return held, everything
 
 
-def _local(view: OpView, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...], mesh: Mesh, part: int) -> OpView:
+def local_view(view: OpView, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...], mesh: Mesh, part: int) -> OpView:
+    """What a part does of an op."""
+
     def cut(spec: TensorSpec, layout: Layout) -> TensorSpec:
         return spec if spec.shape is None else TensorSpec(mesh.local_shape(spec.shape, layout, part), spec.dtype)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ class Event(NamedTuple):
       micro_batch: None for what runs once.
       begin, end: in seconds, on the clock of `time.perf_counter`.
       nbytes: of its outputs, or for the end of a transfer of what was moved.
-      kind: "chunk", "send" or "receive".
+      kind: "chunk", "send" or "receive"; "step" of a whole step.
     """
 
     name: str
@@ -30,19 +31,33 @@ class Event(NamedTuple):
 
 
 class Trace:
-    """The events of one run or several; the threads of a run append to it."""
+    """The events of one run or several; the threads of a run append to it.
+
+    Attributes:
+      processes: what processes are called, where they have names.
+    """
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self.processes: dict[int, str] = {}
 
     def add(self, event: Event) -> None:
         self.events.append(event)  # in CPython threads may append to a list at the same time
 
-    def to_json(self) -> dict[str, Any]:
-        """The trace in Chrome's format: a process for each process, a thread for each queue, times in microseconds."""
+    def to_json(self, start: float | None = None) -> dict[str, Any]:
+        """The trace in Chrome's format: a process for each process, a thread for each queue, times in microseconds.
+
+        Args:
+          start: from when they count; None: from the first event.
+        """
         queues = list(dict.fromkeys((event.process, event.queue) for event in self.events))
-        start = min((event.begin for event in self.events), default=0.0)
+        if start is None:
+            start = min((event.begin for event in self.events), default=0.0)
         named: list[dict[str, Any]] = [
+            {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
+            for process, name in self.processes.items()
+        ]
+        named += [
             {"ph": "M", "name": "thread_name", "pid": process, "tid": number, "args": {"name": queue}}
             for number, (process, queue) in enumerate(queues)
         ]
@@ -64,16 +79,17 @@ class Trace:
             ],
         }
 
-    def save(self, path: str | Path) -> None:
-        Path(path).write_text(json.dumps(self.to_json()))
+    def save(self, path: str | Path, start: float | None = None) -> None:
+        Path(path).write_text(json.dumps(self.to_json(start)))
 
 
 def nbytes(values: Sequence[Any]) -> int:
-    """The bytes of all values that say theirs (`nbytes`, as arrays and tensors do), also within lists."""
-    total = 0
-    for value in values:
-        if isinstance(value, list | tuple):
-            total += nbytes(value)
-        else:
-            total += int(getattr(value, "nbytes", 0))
-    return total
+    """The bytes of all arrays and tensors, also within lists."""
+    return sum(nbytes(value) if isinstance(value, list | tuple) else _nbytes_of(value) for value in values)
+
+
+def _nbytes_of(value: Any) -> int:
+    if hasattr(value, "nbytes"):
+        return int(value.nbytes)
+    dtype = getattr(value, "dtype", None)  # TensorFlow's tensors say no more than their type and shape
+    return int(getattr(dtype, "size", 0) * prod(value.shape)) if dtype is not None else 0
