@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +50,13 @@ class ScopeContext:
         _entered().append(_enter(self))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        _entered().pop().close()
+        undo, is_empty = _entered().pop()
+        undo.close()
+        if kind is None and self.kind == "stage" and is_empty():
+            raise ScopeError(
+                f"{self} has no op inside, so there is nothing to place on its devices. Put the part of the model that "
+                "it is for into it, or take it away"
+            )
 
     def __str__(self) -> str:
         return f"wh.{self.kind}({', '.join(f'{name}={value!r}' for name, value in self.options)})"
@@ -293,7 +299,7 @@ def _shares(shares: Sequence[int], degree: int | None, kind: str) -> Sequence[in
     return given
 
 
-def _entered() -> list[ExitStack]:
+def _entered() -> list[tuple[ExitStack, Callable[[], bool]]]:
     try:
         return _open.entered
     except AttributeError:
@@ -301,14 +307,18 @@ def _entered() -> list[ExitStack]:
         return _open.entered
 
 
-def _enter(scope: ScopeContext) -> ExitStack:
+def _enter(scope: ScopeContext) -> tuple[ExitStack, Callable[[], bool]]:
+    """Annotates what is made from now on; returns what ends that, and says whether nothing was made."""
     # TensorFlow is imported here and not above: scopes as data serve tools that do without it.
     from whaleish.capture import tf_private
 
     graph = tf_private.traced_graph()
     if graph is None:
         if tf_private.inside_keras_call():
-            return ExitStack()  # a model whose `call` has scopes, called eagerly, is what it is in plain TensorFlow
+            return (
+                ExitStack(),
+                lambda: False,
+            )  # a model whose `call` has scopes, called eagerly, is what it is in plain TensorFlow
         raise ScopeError(
             f"{scope} was entered outside any traced function, where it has nothing to annotate. Enter it inside the "
             "function given to wh.function, or in a Keras layer's `call`; round the building of a functional model it "
@@ -323,4 +333,5 @@ def _enter(scope: ScopeContext) -> ExitStack:
     check((*around, path[-1]))
     undo = ExitStack()
     undo.enter_context(tf_private.op_attribute(graph, ATTRIBUTE, encode(path)))
-    return undo
+    made = graph.version
+    return undo, lambda: bool(graph.version == made)

@@ -190,6 +190,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "adamw": lambda: keras.optimizers.AdamW(0.002, weight_decay=0.01),
     "scaled": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.002), dynamic_growth_steps=2),
     "accumulating": lambda: keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2, use_ema=True),
+    "adding up": lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=2),
     "clipped": lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.5),
 }
 

@@ -9,7 +9,7 @@ last.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from whaleish.graph import BACKWARD, LogicalGraph
 from whaleish.planner.facts import Facts
@@ -17,6 +17,7 @@ from whaleish.planner.roles import PlanError
 from whaleish.planner.units import bodies
 from whaleish.planner.view import Candidate, made_layouts
 from whaleish.rules.control import CONDITION, LOOP
+from whaleish.sbp import Sbp
 
 
 def needed_whole(facts: Facts, taken: Sequence[Candidate], whole: set[int], apart: bool = False) -> set[int]:
@@ -46,11 +47,12 @@ def needed_whole(facts: Facts, taken: Sequence[Candidate], whole: set[int], apar
         if not waits:
             continue
         early = {tensor for tensor in waits if tensor in facts.argument_like}
-        if early == set(waits) and not _only_gathers(candidate, op.inputs, waits):
+        once = _only_gathers(candidate, op.inputs, waits, made)
+        if early == set(waits) and (not once or _feeds_gradients(facts, index)):
             found |= {maker for tensor in early for maker in _makers(facts, tensor)}
             continue  # with these made before, it does not wait
         late[index] = next(iter(waits.values()))
-        if not _only_gathers(candidate, op.inputs, waits):
+        if not once:
             found.add(_instead(facts, index, waits))
     if apart:
         found |= {index for index, candidate in enumerate(taken) if candidate.expands}
@@ -82,9 +84,10 @@ def sums_across(graph: LogicalGraph, taken: Sequence[Candidate], stage_of: Seque
     }
 
 
-def _only_gathers(candidate: Candidate, inputs: Sequence[int], waits: dict[int, int]) -> bool:
+def _only_gathers(candidate: Candidate, inputs: Sequence[int], waits: dict[int, int], made: Mapping[int, Sbp]) -> bool:
     """Whether an op reads nothing of each micro-batch's and makes nothing for each."""
-    needs = [need for tensor, need in zip(inputs, candidate.inputs, strict=True) if tensor not in waits]
+    gathered = {tensor for tensor in waits if tensor in made and not made[tensor].is_broadcast}
+    needs = [need for tensor, need in zip(inputs, candidate.inputs, strict=True) if tensor not in gathered]
     return all(sbp.is_broadcast for sbp in (*needs, *candidate.outputs))
 
 

@@ -8,7 +8,7 @@ from math import prod
 from whaleish.graph import LogicalGraph, Scope, ScopePath
 from whaleish.mesh import Mesh
 from whaleish.planner.roles import PlanError, is_axis
-from whaleish.schedule import Schedule, make_schedule
+from whaleish.schedule import Action, Schedule, make_schedule
 
 DEFAULT_SCHEDULE = "1f1b"
 
@@ -114,7 +114,18 @@ def _pipeline(scopes: list[ScopePath], pipelines: list[ScopePath]) -> Scope | No
 
 def _order(schedule: str, stages: int, micro_batches: int) -> Schedule:
     try:
-        return make_schedule(schedule, stages, micro_batches)
+        made = make_schedule(schedule, stages, micro_batches)
+        for device, actions in enumerate(made.devices):
+            last: dict[tuple[str, int], Action] = {}
+            for action in actions:
+                before = last.setdefault((action.kind, action.stage), action)
+                if action.micro_batch < before.micro_batch:
+                    raise ValueError(
+                        f"device {device} has {action} after {before}, and micro-batches go through a stage in order; "
+                        "let the lower one go first"
+                    )
+                last[action.kind, action.stage] = action
+        return made
     except ValueError as error:
         raise PlanError(f"wh.pipeline(schedule={schedule!r}) with {stages} stages: {error}") from error
 
