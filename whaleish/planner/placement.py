@@ -30,6 +30,7 @@ READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "Vari
 _NAMES = frozenset(["Identity", "PreventGradient", "StopGradient"])
 
 _TIMELESS, _FORWARD, _BACKWARD, _UPDATE = range(4)
+_IMMOVABLE = 1 << 60
 
 
 def place_ops(graph: LogicalGraph, stages: Stages) -> tuple[int, ...]:
@@ -59,6 +60,12 @@ class _Placement:
         self.home: dict[int, int] = {}
         self.there: dict[int, Counter[int]] = {}  # tensor -> stage -> how many units make or read it there
         self.same = _same(graph)
+        self.batch = {  # the inputs of the step that stages read
+            tensor
+            for unit, given in self.units.given.items()
+            for tensor in given
+            if self.kind[unit] == _FORWARD and self._scope_of(unit) is not None and graph.tensors[tensor].shape != ()
+        }
 
     def run(self) -> None:
         """Finds the stage of every unit."""
@@ -123,7 +130,7 @@ class _Placement:
             elif (phase == BACKWARD and reads) or _BACKWARD in before:
                 kinds[unit] = _BACKWARD
             else:
-                kinds[unit] = _FORWARD if unit in self.units.fed or _FORWARD in before else _TIMELESS
+                kinds[unit] = _FORWARD if unit in self.units.given or _FORWARD in before else _TIMELESS
         return kinds
 
     def _scope_of(self, unit: int) -> int | None:
@@ -205,7 +212,7 @@ class _Placement:
         if self.at[unit] is not None:
             return
         self.at[unit] = stage
-        for tensor in (*self.units.reads[unit], *self.units.makes(unit)):
+        for tensor in (*self._takes(unit), *self.units.makes(unit)):
             self.there.setdefault(tensor, Counter())[stage] += 1
         for handle in self.units.uses[unit]:
             if handle not in self.home:
@@ -239,9 +246,12 @@ class _Placement:
             return max(alike)
         if kind == _BACKWARD:
             latest = min(alike, default=self.stages.count)
+            known += [tensor for tensor in self.units.given.get(unit, ()) if tensor in self.batch]
             places |= {s for s in range(self.stages.count) if any(self._is_there(tensor, s) for tensor in known)}
             places = {stage for stage in places if stage <= latest} or {latest}
-            return min(places, key=lambda stage: (self._missing(known, stage), -stage))
+            # Where as many bytes are missing, a gradient goes on to what was kept of the forward rather than that to
+            # it: others that read what was kept follow, and then all but the gradient stays where it is.
+            return min(places, key=lambda stage: (self._missing(known, stage), stage == latest, -stage))
         return min(places, key=lambda stage: (self._missing(known, stage), stage))
 
     def _missing(self, tensors: Iterable[int], stage: int, own: int | None = None) -> int:
@@ -251,7 +261,8 @@ class _Placement:
     def _is_there(self, tensor: int, stage: int, own: int | None = None) -> bool:
         """Whether a stage has a tensor, or what it is another name of."""
         source = self.same.get(tensor, tensor)
-        return self.there[tensor][stage] > (stage == own) or (source != tensor and self.there[source][stage] > 0)
+        there = self.there.get(tensor, Counter())[stage] - (stage == own)
+        return there > 0 or (source != tensor and self.there.get(source, Counter())[stage] > 0)
 
     def _sweep(self) -> None:
         """From the end: backward ops, and forward ones outside stages, to where the fewest bytes cross."""
@@ -284,22 +295,32 @@ class _Placement:
         for tensor in made:
             places = {self._stage(reader) for reader in self.units.readers.get(tensor, ()) if reader != unit}
             sent += self._nbytes(tensor) * len(places - {stage})
-        known = [t for t in self.units.reads[unit] if self.at[self.units.maker(t)] is not None]
+        known = [t for t in self._takes(unit) if t in self.batch or self.at[self.units.maker(t)] is not None]
         return sent + self._missing(known, stage, self.at[unit])
 
     def _move(self, unit: int, stage: int) -> None:
         own = self._stage(unit)
         made = self.units.makes(unit)
-        for tensor in (*self.units.reads[unit], *made):
+        for tensor in (*self._takes(unit), *made):
             self.there.setdefault(tensor, Counter())[own] -= 1
             self.there[tensor][stage] += 1
         self.at[unit] = stage
+
+    def _takes(self, unit: int) -> list[int]:
+        """What a unit reads of other units and of the batch."""
+        return [*self.units.reads[unit], *(tensor for tensor in self.units.given.get(unit, ()) if tensor in self.batch)]
 
     def _stage(self, unit: int) -> int:
         return self.at[unit] or 0
 
     def _nbytes(self, tensor: int) -> int:
-        """Of a whole tensor; a little for what has no fixed size."""
+        """Of a whole tensor; a little for what has no fixed size.
+
+        The batch, and what is made of variables alone, count as more than anything: a weight may be small against what
+        it is applied to, as that of a convolution is, and were it to move, so would all the work that reads it.
+        """
+        if tensor in self.batch or self.kind[self.units.maker(tensor)] == _TIMELESS:
+            return _IMMOVABLE
         spec = self.graph.tensors[tensor]
         return layout_bytes(spec.shape or (), spec.dtype) or 8
 

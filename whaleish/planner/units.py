@@ -16,7 +16,7 @@ class Units:
       reads: of each unit the tensors of other units that it reads, without variables, constants and the step's inputs.
       uses: of each unit the handles of variables; users: of each handle the units.
       readers: of each tensor the units that read it.
-      fed: the units that read the step's inputs.
+      given: of each unit that reads inputs of the step which.
       order: all units, each after those that it reads; else as the user's code made them.
     """
 
@@ -31,11 +31,11 @@ class Units:
         self.uses: dict[int, list[int]] = {}
         self.users: dict[int, list[int]] = {}
         self.readers: dict[int, list[int]] = {}
-        self.fed: set[int] = set()
+        self.given: dict[int, list[int]] = {}
         for unit, members in self.members.items():
             tensors = dict.fromkeys(tensor for index in members for tensor in graph.ops[index].inputs)
-            if given.intersection(tensors):
-                self.fed.add(unit)
+            if own := [tensor for tensor in tensors if tensor in given]:
+                self.given[unit] = own
             self.uses[unit] = [tensor for tensor in tensors if tensor in handles]
             made_elsewhere = (tensor for tensor in tensors if self.maker(tensor) != unit)
             skipped = handles | given | set(graph.constants)
