@@ -68,9 +68,10 @@ class Benchmark:
         `measure` that does it all.
       title: what is done, in a line.
       targets: what is asked for.
-      steps: measured steps of each contestant. warm: steps before those.
+      steps: measured steps of each contestant, at each rate. warm: steps before those.
       hosts: emulated hosts, each with one rank; 0 runs in one process, without Horovod.
       rate: of each host's link.
+      curve: further rates, at which all is measured besides; a contestant's figures there are those of "name, rate".
       threads: (intra-op, inter-op) of each process.
       processes: how often everything is repeated in fresh processes.
       memory: whether each contestant also runs alone, to measure its peak memory.
@@ -83,6 +84,7 @@ class Benchmark:
     warm: int = 2
     hosts: int = 0
     rate: str = "1gbit"
+    curve: Sequence[str] = ()
     threads: tuple[int, int] = (1, 2)
     processes: int = 1
     memory: bool = False

@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tools import netlab
@@ -78,6 +78,10 @@ def measure(benchmark: Benchmark, steps: int) -> dict[str, Figures]:
     if benchmark.memory:
         for name, found in figures.items():
             found.peak = max(rank["peak"] for rank in _processes(benchmark, name, 2, 1))
+    for rate in benchmark.curve:
+        there: dict[str, Figures] = {}
+        _merge(there, _processes(replace(benchmark, rate=rate), "all", steps, benchmark.warm))
+        figures |= {f"{name}, {rate}": found for name, found in there.items()}
     return figures
 
 
@@ -111,13 +115,16 @@ def _processes(benchmark: Benchmark, names: str, steps: int, warm: int) -> list[
 
 
 def environment(benchmark: Benchmark) -> dict[str, str]:
-    """The same threads for all contestants; nothing of a launcher's that this process may run under."""
+    """The same threads for all contestants; nothing of a launcher's that this process may run under.
+
+    What PYTHONPATH names stays importable, after this project: peers that are not installed beside it.
+    """
     intra, inter = benchmark.threads
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOROVOD_", "OMPI_", "PMIX_"))}
     return kept | {
         "CUDA_VISIBLE_DEVICES": "-1",
         "OMP_NUM_THREADS": str(intra),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "TF_NUM_INTEROP_THREADS": str(inter),
         "TF_NUM_INTRAOP_THREADS": str(intra),

@@ -77,7 +77,55 @@ TRANSFORMER = Benchmark(
     steps=30,
     threads=(2, 2),
 )
+PIPELINE = Benchmark(
+    "pipeline",
+    "the layers of BERT-base, 64 tokens, batch 16, SGD; 4 stages and 8 micro-batches on 4 hosts at 250 Mbit/s",
+    [
+        Target(("horovod", "seconds"), ("whaleish", "seconds"), 2.32, at_least=True),
+        Target(("whaleish", "peak"), ("horovod", "peak"), 0.6),
+    ],
+    steps=3,
+    warm=1,
+    hosts=4,
+    rate="250mbit",
+    curve=("100mbit", "1gbit", "none"),
+    memory=True,
+)
+PIPELINE_RUNTIME = Benchmark(
+    "pipeline-runtime",
+    "sleeping chunks, 4 stages and 8 micro-batches on 4 virtual devices in one process",
+    [
+        *(
+            Target((schedule, "seconds"), (f"{schedule}: timeline", "seconds"), 1.05)
+            for schedule in ("1f1b", "zb-h1", "interleaved(2)")
+        ),
+        Target(("firing: the runtime", "seconds"), None, 0.0003),
+    ],
+    steps=1,
+    warm=0,
+    threads=(1, 4),
+)
+PIPELINE_TRANSFERS = Benchmark(
+    "pipeline-transfers",
+    "single transfers between two of 4 hosts at 250 Mbit/s, beside those of a bare socket",
+    [Target((f"{size}: besides", "seconds"), None, 0.003) for size in ("4 kB", "393 kB", "4 MB")],
+    steps=1,
+    warm=0,
+    hosts=4,
+    rate="250mbit",
+)
 SUITE = {
     benchmark.name: benchmark
-    for benchmark in (CLASSIFIER, EMBEDDING, RESNET50, ONE_PROCESS, TRANSFORMER, COMPILE, PLANNING)
+    for benchmark in (
+        CLASSIFIER,
+        EMBEDDING,
+        RESNET50,
+        ONE_PROCESS,
+        TRANSFORMER,
+        PIPELINE,
+        PIPELINE_RUNTIME,
+        PIPELINE_TRANSFERS,
+        COMPILE,
+        PLANNING,
+    )
 }
