@@ -220,12 +220,14 @@ class _Maker:
         for stage, mesh in enumerate(self.stages.meshes):
             if process in self._homes(stage):
                 groups.setdefault(mesh.devices, []).append(stage)
+        # A W that fills an idle moment holds up the B for which all wait, where it is too long for it.
+        kept = self.schedule is not None and any(map(self.schedule.splits_backward, range(self.schedule.stages)))
         if not self.several:
-            return [Queue(f"devices {', '.join(map(str, d))}", self._order(own, 0)) for d, own in groups.items()]
+            return [Queue(f"devices {', '.join(map(str, d))}", self._order(own, 0), kept) for d, own in groups.items()]
         stages = [stage for own in groups.values() for stage in own]
         # Ranks that share a chunk meet within it, so all must go through their chunks in the same order.
-        together = any(len(devices) > 1 for devices in groups)
-        return [Queue(f"rank {process}", self._order(stages, process), together, process)] if stages else []
+        kept |= any(len(devices) > 1 for devices in groups)
+        return [Queue(f"rank {process}", self._order(stages, process), kept, process)] if stages else []
 
     def _order(self, stages: Sequence[int], process: int) -> tuple[Firing, ...]:
         """In which order the chunks of some stages fire, which share one queue."""
