@@ -72,6 +72,28 @@ def test_the_table_has_the_columns_that_were_measured():
     assert "**missed**" in table(Benchmark("made-up", "", missed, steps=3), figures())
 
 
+def test_a_curve_has_the_first_quotient_at_each_rate():
+    def at(seconds):
+        return {"theirs": Figures([2.0 * seconds]), "ours": Figures([seconds])}
+
+    measured = at(1.0) | {f"{name}, none": Figures([4.0]) for name in at(1.0)}
+    text = table(Benchmark("made-up", "", [SLOWER], 1, rate="1gbit", curve=["none"]), measured)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert lines[-4:] == [
+        "| link | theirs: seconds over ours's |",
+        " ".join(lines[-3].split()),
+        "| 1gbit | 2.000 |",
+        "| unlimited | 1.000 |",
+    ]
+
+
+def test_small_figures_keep_their_digits():
+    text = table(
+        Benchmark("made-up", "", [Target(("ours", "seconds"), None, 3e-4)], 1), {"ours": Figures([2.6e-5], [0.0])}
+    )
+    assert "| 0.000026 |" in " ".join(text.split())
+
+
 def test_a_section_is_replaced_and_the_rest_stays():
     document = "before\n<!-- bench a -->\nold\n<!-- end a -->\nafter\n"
     assert replace_section(document, "a", "new\n") == document.replace("old", "new")

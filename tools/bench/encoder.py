@@ -32,6 +32,27 @@ BERT_BASE = Size(layers=12, width=768, heads=12, hidden=3072, length=64, batch=1
 SMALL = Size(layers=4, width=32, heads=4, hidden=64, length=8, batch=16)
 
 
+def initial(size: Size, number: int) -> dict[str, np.ndarray]:
+    """The weights with which a layer begins."""
+    width, hidden = size.width, size.hidden
+    rng = np.random.default_rng(number)
+    found: dict[str, np.ndarray] = {}
+    for name, shape in {
+        "queries": (width, width),
+        "keys": (width, width),
+        "values": (width, width),
+        "mixed": (width, width),
+        "up": (width, hidden),
+        "down": (hidden, width),
+    }.items():
+        found[name] = rng.normal(size=shape, scale=0.02).astype("float32")
+        found[f"{name}_bias"] = np.zeros(shape[1], "float32")
+    for name in ("attended", "out"):
+        found[f"{name}_scale"] = np.ones(width, "float32")
+        found[f"{name}_shift"] = np.zeros(width, "float32")
+    return found
+
+
 @dataclass
 class Layer:
     """One layer; `number` also seeds its weights, which are the same wherever they are made."""
@@ -41,24 +62,8 @@ class Layer:
     weights: dict[str, tf.Variable] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        width, hidden = self.size.width, self.size.hidden
-        rng = np.random.default_rng(self.number)
-        for name, shape in {
-            "queries": (width, width),
-            "keys": (width, width),
-            "values": (width, width),
-            "mixed": (width, width),
-            "up": (width, hidden),
-            "down": (hidden, width),
-        }.items():
-            self._add(name, rng.normal(size=shape, scale=0.02))
-            self._add(f"{name}_bias", np.zeros(shape[1]))
-        for name in ("attended", "out"):
-            self._add(f"{name}_scale", np.ones(width))
-            self._add(f"{name}_shift", np.zeros(width))
-
-    def _add(self, name: str, value: np.ndarray) -> None:
-        self.weights[name] = tf.Variable(value.astype("float32"), name=f"layer_{self.number}_{name}")
+        for name, value in initial(self.size, self.number).items():
+            self.weights[name] = tf.Variable(value, name=f"layer_{self.number}_{name}")
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         x = self._norm("attended", x + self._attention(x))

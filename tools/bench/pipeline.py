@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+from typing import Any
+
 import tensorflow as tf
 
 from tools.bench import encoder
@@ -33,6 +37,39 @@ def horovod(size: Size = BERT_BASE) -> Contestant:
     return Contestant(lambda: float(step(x, y)))
 
 
+def pytorch(size: Size = BERT_BASE) -> Contestant:
+    """`torch.distributed.pipelining` with the same stages and schedule; here only where PyTorch can be imported."""
+    import torch
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    from tools.bench.encoder_torch import Layer
+
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    torch.distributed.init_process_group("gloo")
+    rank, each = torch.distributed.get_rank(), size.layers // STAGES
+    module = torch.nn.Sequential(*(Layer(size, number) for number in range(rank * each, (rank + 1) * each)))
+    optimizer = torch.optim.SGD(module.parameters(), lr=encoder.RATE)
+    stage = PipelineStage(module, rank, STAGES, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, MICRO_BATCHES, loss_fn=torch.nn.functional.mse_loss)
+    x, y = (torch.from_numpy(tensor.numpy()) for tensor in encoder.data(size))
+
+    def step() -> float:
+        losses: list[Any] = []
+        optimizer.zero_grad()
+        if rank == 0:
+            schedule.step(x)
+        elif rank == STAGES - 1:
+            schedule.step(target=y, losses=losses)
+        else:
+            schedule.step()
+        optimizer.step()
+        loss = torch.stack(losses).mean().detach() if losses else torch.zeros(())
+        torch.distributed.broadcast(loss, STAGES - 1)
+        return float(loss)
+
+    return Contestant(step)
+
+
 def whaleish(size: Size = BERT_BASE) -> Contestant:
     """`pipeline` round `stage`s of as many layers each."""
     import whaleish as wh
@@ -59,4 +96,8 @@ def whaleish(size: Size = BERT_BASE) -> Contestant:
     return Contestant(lambda: float(step(x, y)))
 
 
-BUILDERS: Builders = {"horovod": horovod, "whaleish": whaleish}
+BUILDERS: Builders = {
+    "horovod": horovod,
+    **({"pytorch": pytorch} if importlib.util.find_spec("torch") else {}),
+    "whaleish": whaleish,
+}

@@ -88,7 +88,7 @@ PIPELINE = Benchmark(
     warm=1,
     hosts=4,
     rate="250mbit",
-    curve=("100mbit", "1gbit", "none"),
+    curve=("1gbit", "none", "100mbit"),
     memory=True,
 )
 PIPELINE_RUNTIME = Benchmark(

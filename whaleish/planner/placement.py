@@ -6,8 +6,8 @@ follows the data:
 - What is made of variables and constants alone goes where it is first needed.
 - A backward op may be on the stage of the gradients that it reads or on an earlier one. It stays until it reads what
   only an earlier stage has; then, from the end to the beginning, each op goes to the earliest stage at which the fewest
-  bytes cross between stages. So a weight's gradient is made where the weight is, and what crosses a border of stages
-  is the gradient of what crossed it forwards.
+  bytes cross between stages. Weights and the batch never do, however small they are. So a weight's gradient is made
+  where the weight is, and what crosses a border of stages is the gradient of what crossed it forwards.
 - An update is on the stage of its variable; a slot lives where the gradient is that it is combined with.
 
 Names say nothing here: gradients of `tf.custom_gradient` and of called functions have none that tell of scopes.
