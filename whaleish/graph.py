@@ -153,6 +153,11 @@ class LogicalGraph:
         self.ops.append(op)
         return op
 
+    def is_constant(self, op: int) -> bool:
+        """Whether all that an op makes is known before running."""
+        outputs = self.ops[op].outputs
+        return bool(outputs) and all(tensor in self.constants for tensor in outputs)
+
     def consumers(self) -> list[list[int]]:
         """For each tensor, the indices of the ops that read it (once for each time)."""
         readers: list[list[int]] = [[] for _ in self.tensors]

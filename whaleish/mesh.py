@@ -149,6 +149,19 @@ class Mesh:
         """The layout of what is the same at all times, from its entries for the other axes."""
         return self.with_time(layout, B)
 
+    @property
+    def micro_batches(self) -> int:
+        """How many turns a device has; 1 where there is no axis of time."""
+        return prod(axis.size for axis in self.axes if axis.time)
+
+    def at_time(self, part: int, time: int) -> int:
+        """The part in the same place that has another turn."""
+        return self.number(self.with_time(self.without_time(self.coordinate(part)), time))
+
+    def parts_at(self, time: int) -> list[int]:
+        """The parts that have a turn; all where there is no axis of time."""
+        return [part for part in range(self.size) if part == self.at_time(part, time)]
+
     def coordinate(self, part: int) -> tuple[int, ...]:
         """Where part number `part` stands on each axis."""
         place = []
@@ -179,6 +192,13 @@ class Mesh:
             0 if all(layout[axis].is_broadcast for layout in layouts) else position
             for axis, position in enumerate(self.coordinate(part))
         )
+
+    def distinct(self, parts: Iterable[int], layout: Layout) -> list[int]:
+        """Of some parts those that hold different pieces of what lies so, the first of each."""
+        found: dict[int, int] = {}
+        for part in parts:
+            found.setdefault(self.first_alike(part, layout), part)
+        return list(found.values())
 
     def pieces(self, shape: Sequence[int], layout: Layout, part: int) -> tuple[tuple[int, int], ...]:
         """(start, length) along each dim of the piece of a logical tensor that a part holds.

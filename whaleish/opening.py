@@ -35,6 +35,11 @@ def open_first_call(world: World, step: str, arguments: str) -> None:
             tf_private.call_function(name, [tf.constant(identity, tf.int64), tf.constant(0, tf.int32)], 0)
 
 
+def opening_numbers(batch: int, assigned: int) -> list[tf.Tensor]:
+    """What the check that opens a step takes: a 0, a hash of the batch, and what stands for what was assigned."""
+    return [tf.constant(0, tf.int32), tf.constant(batch, tf.int64), tf.constant(assigned, tf.int64)]
+
+
 @contextmanager
 def explained(world: World, step: str, arguments: Callable[[], str]) -> Iterator[None]:
     """Turns the check's failures into errors that say what differs between the ranks."""

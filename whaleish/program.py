@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,10 +15,12 @@ from whaleish.boxing.timed import TimedBoxer
 from whaleish.capture import Capture
 from whaleish.collector import collector_paused
 from whaleish.numbers import number_of
+from whaleish.opening import opening_numbers
 from whaleish.planner import Plan
 from whaleish.process_sets import process_sets
+from whaleish.registered import RegisteredFunctions
 from whaleish.report.shares import Share, shares
-from whaleish.rewrite.check import write_check
+from whaleish.rewrite.check import open_step
 from whaleish.rewrite.emit import Emitted, Emitter
 from whaleish.rewrite.expand import expand
 from whaleish.state import assigned_number, forget_assigned, lay_out, moves, settle_all, storage
@@ -43,16 +44,9 @@ class Program:
         self._place_of = {tensor: place for place, tensor in enumerate(capture.graph.inputs)}
         self._variable_of = {v.handle: obj for v, obj in zip(capture.graph.variables, capture.variables, strict=True)}
         self._layouts = [layout for _, layout in plan.variables]
-        self.name = f"__whaleish_step_{next(_serial)}"
-        functions = [*self.emitted.bodies, self.emitted.function_def(self.name)]
-        self._registered = [function.signature.name for function in functions]
-        for function in functions:
-            tf_private.register_function(function)
+        self._functions = RegisteredFunctions()
+        self.name = self._functions.register(self.emitted.function_def(""), self.emitted.bodies)
         self._sources = self._argument_sources()
-
-    def __del__(self) -> None:
-        for name in reversed(getattr(self, "_registered", [])):
-            tf_private.remove_function(name)
 
     def __call__(self, arguments: Sequence[Any], batch: int = 0) -> Any:
         """Runs the step on its flat arguments; returns what the user's function returns, logical values.
@@ -67,8 +61,7 @@ class Program:
         values = [*map(tf.convert_to_tensor, arguments), *self.capture.captured, *self.capture.resources]
         inputs = [values[source] if isinstance(source, int) else source for source in self._sources]
         if self.world.distributed:
-            assigned = assigned_number(self.capture.variables)
-            inputs += [tf.constant(0, tf.int32), tf.constant(batch, tf.int64), tf.constant(assigned, tf.int64)]
+            inputs += opening_numbers(batch, assigned_number(self.capture.variables))
         flat = tf_private.call_function(self.name, inputs, len(self.emitted.outputs))
         forget_assigned(self.capture.variables)
         return self.capture.pack(flat)
@@ -90,8 +83,7 @@ class Program:
             if tensor in self._place_of:
                 sources.append(self._place_of[tensor])
             else:
-                stored = storage(self._variable_of[tensor])
-                sources.append(stored.handles[0 if place < 0 else stored.parts.index(place)])
+                sources.append(storage(self._variable_of[tensor]).handle_of(place))
         self._moves = moves.count
         return sources
 
@@ -115,20 +107,18 @@ def emit(capture: Capture, plan: Plan, world: World, sets: Sequence[int] = (EVER
     identity = number_of(str(plan.nameless()))
 
     def make_boxer(writer: FunctionWriter, arguments: Mapping[int, Ref]) -> Boxer:
-        guard, batch = writer.argument("guard", "int32", ()), writer.argument("batch", "int64", ())
-        assigned = writer.argument("assigned", "int64", ())
         given = capture.graph.inputs[: capture.arguments]
         whole = [t for t, layout in zip(given, plan.inputs, strict=False) if layout[0].is_broadcast]
         compared = [(arguments[t], graph.tensors[t].shape or ()) for t in whole]
         name = f"wh{identity:014x}"
-        boxer = HorovodBoxer(writer, plan.mesh, parts[0], device, name, guard, sets)
-        boxer.gate = write_check(boxer, writer.const(identity, "int64", device), assigned, batch, compared)
+
+        def first(guard: Ref) -> HorovodBoxer:
+            return HorovodBoxer(writer, plan.mesh, parts[0], device, name, guard, sets)
+
+        boxer = open_step(writer, first, identity, compared)
         if len(parts) == 1:
             return boxer
         later = [boxer.beside(plan.mesh, part, sets, f"{name}_at_{time}") for time, part in enumerate(parts[1:], 1)]
         return TimedBoxer(writer, plan.mesh, [boxer, *later])
 
     return Emitter(graph, expanded, parts, [device] * len(parts)).run(make_boxer)
-
-
-_serial = itertools.count()

@@ -315,10 +315,8 @@ def _enter(scope: ScopeContext) -> tuple[ExitStack, Callable[[], bool]]:
     graph = tf_private.traced_graph()
     if graph is None:
         if tf_private.inside_keras_call():
-            return (
-                ExitStack(),
-                lambda: False,
-            )  # a model whose `call` has scopes, called eagerly, is what it is in plain TensorFlow
+            # A model whose `call` has scopes, called eagerly, is what it is in plain TensorFlow.
+            return ExitStack(), lambda: False
         raise ScopeError(
             f"{scope} was entered outside any traced function, where it has nothing to annotate. Enter it inside the "
             "function given to wh.function, or in a Keras layer's `call`; round the building of a functional model it "

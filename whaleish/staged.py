@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -15,12 +14,12 @@ from whaleish.boxing.horovod import HorovodBoxer
 from whaleish.boxing.local import LocalBoxer
 from whaleish.capture import Capture
 from whaleish.chunks import Chunk, Give, Key, cut, feed_of, make_actors
-from whaleish.cluster import Cluster
 from whaleish.collector import collector_paused
-from whaleish.mesh import Mesh
 from whaleish.numbers import number_of
+from whaleish.opening import opening_numbers
 from whaleish.planner import Plan
 from whaleish.process_sets import stage_sets, transfer_sets
+from whaleish.registered import RegisteredFunctions
 from whaleish.report.shares import Share, staged_shares
 from whaleish.report.stages import predict_stages
 from whaleish.rewrite.chunk import EmittedChunk, adds_up, emit_chunk
@@ -49,24 +48,24 @@ class StagedProgram:
         assert plan.pipelining is not None
         self.capture, self.plan, self.world = capture, plan, world
         self.chunks = cut(capture.graph, plan)
-        self.actors = make_actors(self.chunks, plan, world.size if world.distributed else 1)
+        self.actors = make_actors(self.chunks, plan, world.processes)
         self._chunk_of = {chunk.key: chunk for chunk in self.chunks.all}
         self._identity = number_of(str(plan.nameless()))
         self._name = f"wh{self._identity:014x}"
         self._variables = dict(zip((v.name for v in capture.graph.variables), capture.variables, strict=True))
-        self._functions = Functions()
+        self._functions = RegisteredFunctions()
         sets = stage_sets(plan.pipelining.meshes, world) if world.distributed else [()] * len(plan.pipelining.meshes)
-        process, graph = (world.rank if world.distributed else 0), self.actors.graph
+        graph = self.actors.graph
         make = partial(RunningChunk, graph.micro_batches, world, self._functions, self._name)
         self._running = {
             actor: make(self._chunk_of[key], sets[key.stage])
             for actor, key in self.actors.chunk_of.items()
-            if graph.queue_of[actor].process == process
+            if graph.queue_of[actor].process == world.rank
         }
         self._executor = Executor(
             graph,
             {actor: running.work for actor, running in self._running.items()},
-            process=process,
+            process=world.rank,
             transport=self._join_ranks() if world.distributed else None,
         )
         self._lay_out()
@@ -88,9 +87,8 @@ class StagedProgram:
             self._lay_out()
         given = list(map(tf.convert_to_tensor, arguments))
         if self.world.distributed:
-            assigned = assigned_number(self.capture.variables)
-            checked = [tf.constant(0, tf.int32), tf.constant(batch, tf.int64), tf.constant(assigned, tf.int64)]
-            given = tf_private.call_function(self._entry, [*given, *checked], len(given))
+            numbers = opening_numbers(batch, assigned_number(self.capture.variables))
+            given = tf_private.call_function(self._entry, [*given, *numbers], len(given))
         values = [*given, *self.capture.captured, *self.capture.resources]
         feeds = {}
         for running in self._running.values():
@@ -101,7 +99,7 @@ class StagedProgram:
         results = self._executor.run(feeds, trace)
         forget_assigned(self.capture.variables)
         graph = self.capture.graph
-        reads = self.actors.outputs[self.world.rank if self.world.distributed else 0]
+        reads = self.actors.outputs[self.world.rank]
         flat = [
             tf.constant(graph.constants[tensor], graph.tensors[tensor].dtype) if read is None else results[read][-1]
             for tensor, read in zip(graph.outputs, reads, strict=True)
@@ -114,15 +112,13 @@ class StagedProgram:
         for key, number, part in self.actors.loads[transfer.sender]:
             give = self._chunk_of[key].gives[number]
             spec, mesh = self.capture.graph.tensors[give.tensor], self._chunk_of[key].plan.mesh
-            own = _at(mesh, part, transfer.firing if give.axis is None else 0)
-            shape = mesh.local_shape(spec.shape or (), give.arrival if give.axis is not None else give.layout, own)
-            kinds.append((shape, spec.dtype))
+            own = mesh.at_time(part, transfer.firing if give.axis is None else 0)
+            kinds.append((mesh.local_shape(spec.shape or (), give.arrival, own), spec.dtype))
         return kinds
 
     def predicted(self) -> Trace:
         """When everything would happen, in all processes, at the rates of the cluster."""
-        cluster = self.world.cluster or Cluster(self.world.size)
-        return predict_stages(self.capture.graph, self.chunks, self.actors, self.plan, cluster)
+        return predict_stages(self.capture.graph, self.chunks, self.actors, self.plan, self.world.rates)
 
     def shares(self) -> list[Share]:
         """What each device holds and does."""
@@ -147,31 +143,6 @@ class StagedProgram:
         self._moves = moves.count
 
 
-class Functions:
-    """Functions registered with TensorFlow's runtime; equal ones once. They go when this does."""
-
-    def __init__(self) -> None:
-        self._names: dict[bytes, str] = {}
-        self._registered: list[str] = []
-
-    def __del__(self) -> None:
-        for name in reversed(getattr(self, "_registered", [])):
-            tf_private.remove_function(name)
-
-    def register(self, writer: FunctionWriter, bodies: Sequence[Any] = ()) -> str:
-        """The name under which a finished function can be called."""
-        function = writer.function_def
-        function.signature.name = ""
-        content = function.SerializeToString(deterministic=True)
-        if bodies or content not in self._names:
-            name = self._names[content] = f"__whaleish_chunk_{next(_serial)}"
-            function.signature.name = name
-            for each in (*bodies, function):
-                tf_private.register_function(each)
-                self._registered.append(each.signature.name)
-        return self._names[content]
-
-
 class RunningChunk:
     """A chunk as the work of an actor: from what it reads to what it gives, piece by piece.
 
@@ -179,7 +150,13 @@ class RunningChunk:
     """
 
     def __init__(
-        self, micro_batches: int, world: World, functions: Functions, name: str, chunk: Chunk, sets: Sequence[int]
+        self,
+        micro_batches: int,
+        world: World,
+        functions: RegisteredFunctions,
+        name: str,
+        chunk: Chunk,
+        sets: Sequence[int],
     ) -> None:
         self.chunk = chunk
         self._micro_batches, self._world, self._functions = micro_batches, world, functions
@@ -187,6 +164,7 @@ class RunningChunk:
         times = range(micro_batches) if chunk.key.phase == EACH else range(1)
         self._made = [self._make(firing) for firing in times]
         self._handles: list[tf.Tensor] = []
+        self._guard = [tf.constant(0, tf.int32)] if world.distributed else []
         _, emitted = self._made[0]
         self._gives = [give for give, count in zip(chunk.gives, emitted.pieces, strict=True) for _ in range(count)]
         self._kept = [place for place, give in enumerate(self._gives) if give.axis is not None]
@@ -203,8 +181,7 @@ class RunningChunk:
         self._handles = []
         for tensor, place in emitted.emitted.arguments:
             if tensor in names:
-                stored = storage(variables[names[tensor]])
-                self._handles.append(stored.handles[0 if place < 0 else stored.parts.index(place)])
+                self._handles.append(storage(variables[names[tensor]]).handle_of(place))
 
     def _run(self, inputs: list[Any], firing: int) -> list[Any]:
         """One firing.
@@ -216,24 +193,22 @@ class RunningChunk:
         name, emitted = self._made[firing]
         kept = inputs[len(inputs) - len(self._kept) :] if self._kept else []
         pieces = inputs[: len(emitted.emitted.arguments) - len(self._handles)]
-        guard = [tf.constant(0, tf.int32)] if self._world.distributed else []
-        sums = [place for place in self._kept if adds_up(self._gives[place])] if firing else []
-        totals = [kept[self._kept.index(place)] for place in sums]
-        values = tf_private.call_function(name, [*pieces, *self._handles, *guard, *totals], len(self._gives))
-        state = list(map(values.__getitem__, self._kept))
-        for number, place in enumerate(self._kept):
-            give = self._gives[place]
-            if not adds_up(give):
-                state[number] = (*kept[number], values[place])
-                if firing == self._micro_batches - 1:
-                    values[place] = _joined(give, state[number])
+        sums = [total for place, total in zip(self._kept, kept, strict=True) if adds_up(self._gives[place])]
+        given = [*pieces, *self._handles, *self._guard, *(sums if firing else ())]
+        values = tf_private.call_function(name, given, len(self._gives))
+        state = []
+        for place, before in zip(self._kept, kept, strict=True):
+            give, value = self._gives[place], values[place]
+            state.append(value if adds_up(give) else (*before, value))
+            if not adds_up(give) and firing == self._micro_batches - 1:
+                values[place] = _joined(give, state[-1])
         return [None, *values, *state]
 
     @collector_paused()
     def _make(self, firing: int) -> tuple[str, EmittedChunk]:
         """The function for a micro-batch."""
         mesh, world = self.chunk.plan.mesh, self._world
-        parts = [part for part in range(mesh.size) if part == _at(mesh, part, firing)]
+        parts = mesh.parts_at(firing)
         if world.distributed:
             parts = [part for part in parts if mesh.device(part) == world.rank]
         devices = [world.devices[0 if world.distributed else mesh.device(part)] for part in parts]
@@ -245,13 +220,7 @@ class RunningChunk:
             return HorovodBoxer(writer, mesh, parts[0], devices[0], self._prefix, guard, self._sets)
 
         emitted = emit_chunk(self.chunk, parts, devices, make_boxer, further=firing > 0)
-        emitted.emitted.function_def("")
-        return self._functions.register(emitted.emitted.writer, emitted.emitted.bodies), emitted
-
-
-def _at(mesh: Mesh, part: int, firing: int) -> int:
-    """The part in the same place at a micro-batch."""
-    return mesh.number(mesh.with_time(mesh.without_time(mesh.coordinate(part)), firing))
+        return self._functions.register(emitted.emitted.function_def(""), emitted.emitted.bodies), emitted
 
 
 def _joined(give: Give, pieces: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -259,6 +228,3 @@ def _joined(give: Give, pieces: Sequence[tf.Tensor]) -> tf.Tensor:
     assert give.axis is not None
     with tf.device(pieces[0].device):
         return tf.concat(pieces, give.layout[give.axis].dim)
-
-
-_serial = itertools.count()

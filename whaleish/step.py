@@ -18,7 +18,6 @@ from whaleish.agreement import agree
 from whaleish.arguments import Call, take_call
 from whaleish.capture import Capture, capture_signature, describe, fingerprint, from_graph_def
 from whaleish.capture.seeds import seed, unseeded
-from whaleish.cluster import Cluster
 from whaleish.graph import LogicalGraph
 from whaleish.meeting import share
 from whaleish.opening import AssignedDifferError, explained, open_first_call, refuse_after_failure
@@ -112,8 +111,7 @@ class Function:
         plan = self._plan_of(captured, call)
         if plan.pipelining is None:
             return explain(*expand(captured.graph, plan))
-        cluster = here.cluster or Cluster(here.size)
-        return explain_stages(captured.graph, plan, cluster, here.size if here.distributed else 1)
+        return explain_stages(captured.graph, plan, here.rates, here.processes)
 
     def program_for(self, *args: Any, **kwargs: Any) -> Program | StagedProgram:
         """The compiled program for a call with these arguments, which it compiles but does not run.
@@ -178,7 +176,7 @@ class Function:
         stored = zip(graph.variables, map(storage, captured.variables), strict=True)
         plan = make_plan(
             graph,
-            world().cluster or Cluster(world().size),
+            world().rates,
             fingerprint=fingerprint(graph)[:12],
             inputs=arrivals,
             variables={v.name: (stored.layout, stored.mesh) for v, stored in stored if not stored.whole},

@@ -88,7 +88,7 @@ class _Recording:
             self.trace.add(Event(name, STEPS, self.world.rank, None, begin, time.perf_counter(), 0, "step"))
 
     def save(self) -> None:
-        processes = self.world.size if self.world.distributed else 1
+        processes = self.world.processes
         for number, (program, (name, begin)) in enumerate(self.staged.items(), 1):
             for event in program.predicted().events:
                 process = processes * number + event.process

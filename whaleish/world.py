@@ -39,6 +39,16 @@ class World:
     distributed: bool = False
     cluster: Cluster | None = None
 
+    @property
+    def processes(self) -> int:
+        """How many processes there are; the devices of a single one are all its own."""
+        return self.size if self.distributed else 1
+
+    @property
+    def rates(self) -> Cluster:
+        """The cluster by which costs are estimated."""
+        return self.cluster or Cluster(self.size)
+
 
 _world: World | None = None
 _asked: tuple | None = None

@@ -2,28 +2,18 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
-import tensorflow as tf
 
 import whaleish as wh
+from tests.transparency.pipes import Pipe, make
+from tests.transparency.precision import computing_in
 
 
 def queues(schedule: str) -> Any:
-    weights = [tf.Variable(tf.eye(16), name=f"{schedule}_{number}") for number in range(3)]
-
-    @wh.function
-    def step(x: tf.Tensor) -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            with wh.pipeline(4, schedule):
-                for weight in weights:
-                    with wh.stage():
-                        x = tf.tanh(x @ weight)
-            loss = tf.reduce_mean(x)
-        for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
-            weight.assign_sub(0.1 * gradient)
-        return loss
-
-    return step.program_for(tf.ones((8, 16))).actors.graph.queues
+    with computing_in("float64"):
+        net, _, step = make("plain", Pipe(3, 4, schedule), "sgd")
+        return wh.function(step).program_for(*net.draw(np.random.default_rng(0), 8)).actors.graph.queues
 
 
 @pytest.mark.parametrize("world_of", [3], indirect=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from whaleish.chunks.chunk import Chunk, Chunks, Give, Key
-from whaleish.mesh import Mesh
+from whaleish.chunks.chunk import TURNS, Chunk, Chunks, Key
 from whaleish.planner.plan import Plan
 from whaleish.runtime import (
     AFTER,
@@ -22,9 +21,7 @@ from whaleish.runtime import (
     firing_order,
     with_room,
 )
-from whaleish.schedule import Action, Schedule, make_schedule
-
-_TURNS = {"F": 0, "B": 1, "W": 2}
+from whaleish.schedule import Action
 
 DONE = 0
 """The output of every chunk that holds nothing, for those who only wait for it; what it gives follows."""
@@ -64,14 +61,6 @@ def feed_of(argument: int, phase: str) -> str:
     return f"argument {argument} {'of each micro-batch' if phase == EACH else 'once'}"
 
 
-def distinct_parts(mesh: Mesh, give: Give, parts: Iterable[int]) -> list[int]:
-    """Of some parts of one micro-batch those that have different pieces of what is given, the first of each."""
-    found: dict[int, int] = {}
-    for part in parts:
-        found.setdefault(mesh.first_alike(part, give.layout), part)
-    return list(found.values())
-
-
 def make_actors(chunks: Chunks, plan: Plan, processes: int = 1) -> Actors:
     """An actor for each chunk, in each process that has devices of its stage, and two for each transfer.
 
@@ -86,13 +75,11 @@ class _Maker:
         assert plan.pipelining is not None
         self.chunks, self.stages, self.several = chunks, plan.pipelining, processes > 1
         self.by_key = {chunk.key: chunk for chunk in chunks.all}
-        self.micro_batches = next((axis.size for axis in plan.mesh.axes if axis.time), 1)
+        self.micro_batches, self.schedule = plan.mesh.micro_batches, plan.pipelining.order
         self.processes = range(processes)
         self.loads: dict[str, list[Piece]] = {}  # sender -> what it sends
         self.transfers: dict[str, tuple[int, int, str, int]] = {}  # sender -> from, to, phase, stage
         self._places: dict[tuple[Key, int], dict[tuple[int, int], int]] = {}
-        name = plan.pipelining.schedule
-        self.schedule = make_schedule(name, len(self.stages.meshes), self.micro_batches) if name else None
 
     def make(self) -> Actors:
         chunk_of: dict[str, Key] = {}
@@ -152,14 +139,14 @@ class _Maker:
     def _parts(self, stage: int, process: int) -> list[int]:
         """The parts of a stage that a process has at the first micro-batch."""
         mesh = self.stages.meshes[stage]
-        first = [part for part in range(mesh.size) if not any(mesh.time(part))]
-        return [part for part in first if not self.several or mesh.device(part) == process]
+        return [part for part in mesh.parts_at(0) if not self.several or mesh.device(part) == process]
 
     def _output_of(self, key: Key, number: int, part: int, process: int) -> int:
         """Which output of a chunk's actor a piece is."""
         if (key, process) not in self._places:
             mesh, parts = self.stages.meshes[key.stage], self._parts(key.stage, process)
-            pieces = [(n, own) for n, g in enumerate(self.by_key[key].gives) for own in distinct_parts(mesh, g, parts)]
+            gives = enumerate(self.by_key[key].gives)
+            pieces = [(number, own) for number, give in gives for own in mesh.distinct(parts, give.layout)]
             self._places[key, process] = {piece: place for place, piece in enumerate(pieces, DONE + 1)}
         return self._places[key, process][number, part]
 
@@ -168,7 +155,7 @@ class _Maker:
         mesh, own = self.stages.meshes[key.stage], self.stages.meshes[reader.stage]
         give = self.by_key[key].gives[number]
         if not self.several:
-            parts = distinct_parts(mesh, give, self._parts(key.stage, 0))
+            parts = mesh.distinct(self._parts(key.stage, 0), give.layout)
             return [Read(self._name(key, 0), self._output_of(key, number, part, 0)) for part in parts]
         place = own.devices.index(process) % len(mesh.devices)
         phase = AFTER if key.phase == EACH and reader.phase == AFTER else key.phase
@@ -237,13 +224,11 @@ class _Maker:
             return firing_order((), lambda _: (), before, after)
 
         def actors(action: Action) -> list[str]:
-            key = Key(EACH, action.stage, _TURNS[action.kind])
+            key = Key(EACH, action.stage, TURNS.index(action.kind))
             return [self._name(key, process)] if key in self.by_key else []
 
-        return firing_order(self._actions(self.schedule, stages), actors, before, after)
-
-    def _actions(self, schedule: Schedule, stages: Sequence[int]) -> tuple[Action, ...]:
-        return schedule.computes(schedule.places[stages[0]])
+        actions = self.schedule.computes(self.schedule.places[stages[0]])
+        return firing_order(actions, actors, before, after)
 
 
 def _receiver(sender: str) -> str:

@@ -11,7 +11,8 @@ from whaleish.runtime import EACH
 from whaleish.sbp import B, Layout
 
 FORWARD_TURN, BACKWARD_TURN, WEIGHT_TURN = 0, 1, 2
-_LETTERS = "FBW"
+TURNS = "FBW"
+"""The letters that schedules have for the turns."""
 
 
 class Key(NamedTuple):
@@ -29,7 +30,7 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         if self.phase == EACH:
-            return f"{_LETTERS[self.turn]}{self.stage}"
+            return f"{TURNS[self.turn]}{self.stage}"
         return f"{self.phase} {self.stage}" + (f".{self.turn}" if self.turn else "")
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from whaleish.chunks.chunk import BACKWARD_TURN, FORWARD_TURN, WEIGHT_TURN, Key
 from whaleish.graph import BACKWARD, LogicalGraph
-from whaleish.planner.plan import Pipelining, Plan
+from whaleish.planner.plan import Plan
 from whaleish.planner.units import Units
 from whaleish.runtime import AFTER, BEFORE, EACH
-from whaleish.schedule import make_schedule
+from whaleish.schedule import Schedule
 
 
 class Keys:
@@ -21,17 +21,15 @@ class Keys:
         assert plan.pipelining is not None
         self._graph, self._plan, self._units, self._time = graph, plan, units, time
         self._idle = {
-            index
-            for index, op in enumerate(graph.ops)
-            if op.type == "Placeholder" or (op.outputs and all(tensor in graph.constants for tensor in op.outputs))
+            index for index, op in enumerate(graph.ops) if op.type == "Placeholder" or graph.is_constant(index)
         }
         self.of: dict[int, Key] = {}
         for unit in units.order:
             ops = self.busy(unit)
             if ops:
                 self.of.update(dict.fromkeys(ops, self._find(unit, ops, plan.pipelining.stage_of[ops[0]])))
-        if plan.pipelining.schedule:
-            self._split_backward(plan.pipelining)
+        if plan.pipelining.order is not None:
+            self._split_backward(plan.pipelining.order)
 
     def busy(self, unit: int) -> list[int]:
         """The ops of a unit that do anything: constants and what stands for arguments do not."""
@@ -62,10 +60,8 @@ class Keys:
         choice, time = self._plan.choices[index], self._time
         return time is not None and any(not layout[time].is_broadcast for layout in (*choice.inputs, *choice.outputs))
 
-    def _split_backward(self, stages: Pipelining) -> None:
+    def _split_backward(self, schedule: Schedule) -> None:
         """Where the schedule has weight gradients for themselves, parts them from what earlier stages wait for."""
-        micro_batches = next((axis.size for axis in self._plan.mesh.axes if axis.time), 1)
-        schedule = make_schedule(stages.schedule, len(stages.meshes), micro_batches)
         split = {stage for stage in range(schedule.stages) if schedule.splits_backward(stage)}
         waited: set[int] = set()
         for unit in reversed(self._units.order) if split else ():

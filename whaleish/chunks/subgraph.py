@@ -45,7 +45,7 @@ class Subgraph:
         if index in self.ops:
             return
         op, choice = self.old.ops[index], self.plan.choices[index]
-        constant = bool(op.outputs) and all(tensor in self.old.constants for tensor in op.outputs)
+        constant = self.old.is_constant(index)
         self._add(
             op,
             inputs=() if constant else tuple(self.tensors[tensor] for tensor in op.inputs),

@@ -23,9 +23,7 @@ from whaleish.planner.mates import join_alike
 from whaleish.planner.roles import PlanError
 from whaleish.planner.stages import Stages
 from whaleish.planner.units import Units
-
-READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"])
-"""Ops that leave a variable as it is."""
+from whaleish.rules.variables import READS
 
 _NAMES = frozenset(["Identity", "PreventGradient", "StopGradient"])
 

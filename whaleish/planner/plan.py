@@ -6,11 +6,13 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from whaleish.mesh import Axis, Mesh
 from whaleish.sbp import Layout, format_layout, parse_layout
+from whaleish.schedule import Schedule, make_schedule
 
 _HEADER = "whaleish plan 1"
 
@@ -67,6 +69,13 @@ class Pipelining:
     stage_of: tuple[int, ...]
     schedule: str = ""
     recompute: bool = False
+
+    @cached_property
+    def order(self) -> Schedule | None:
+        """In which order devices go through stages and micro-batches; None where stages take turns."""
+        if not self.schedule:
+            return None
+        return make_schedule(self.schedule, len(self.meshes), self.meshes[0].micro_batches)
 
     def lines(self) -> Iterator[str]:
         """The plan's lines about stages."""

@@ -41,10 +41,10 @@ def cost_of(chunk: Chunk, cluster: Cluster) -> Cost:
     """The cost of a chunk. Where micro-batches differ in length it is that of the first, than which none is longer."""
     graph, plan = expand(chunk.graph, chunk.plan)
     mesh = plan.mesh
-    first = [part for part in range(mesh.size) if not any(mesh.time(part))]
+    first = mesh.parts_at(0)
     busy, count, total = dict.fromkeys(first, 0.0), 0, 0.0
     for index, (op, choice) in enumerate(zip(graph.ops, plan.choices, strict=True)):
-        if op.type == "Placeholder" or (op.outputs and all(tensor in graph.constants for tensor in op.outputs)):
+        if op.type == "Placeholder" or graph.is_constant(index):
             continue
         view, repeats = op_view(graph, index), graph.repeats(index)
         count, total = count + 1, total + flops(view) * repeats

@@ -51,14 +51,11 @@ def find_crossings(graph: LogicalGraph, chunks: Chunks, meshes: Sequence[Mesh]) 
             place = (order[key], reader.key.stage, number, each)
             if here.devices != there.devices and place not in found:
                 spec = graph.tensors[give.tensor]
-                pieces = [_pieces(here, there, give, spec.shape or (), time) for time in range(_times(here, each))]
+                times = range(here.micro_batches if each else 1)
+                pieces = [_pieces(here, there, give, spec.shape or (), time) for time in times]
                 nbytes = tuple(sum(layout_bytes(shape, spec.dtype) for shape in shapes) for shapes in pieces)
                 found[place] = Crossing(key, reader.key.stage, give, nbytes, each)
     return [found[place] for place in sorted(found)]
-
-
-def _times(mesh: Mesh, each: bool) -> int:
-    return next((axis.size for axis in mesh.axes if axis.time), 1) if each else 1
 
 
 def _pieces(here: Mesh, there: Mesh, give: Give, shape: tuple[int, ...], time: int) -> list[tuple[int, ...]]:

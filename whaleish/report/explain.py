@@ -23,9 +23,7 @@ def without_rule(graph: LogicalGraph) -> list[int]:
     return [
         index
         for index, op in enumerate(graph.ops)
-        if registry.get(op.type) is None
-        and op.type not in _ALWAYS_WHOLE
-        and not (op.outputs and all(t in graph.constants for t in op.outputs))
+        if registry.get(op.type) is None and op.type not in _ALWAYS_WHOLE and not graph.is_constant(index)
     ]
 
 

@@ -39,7 +39,7 @@ def shares(graph: LogicalGraph, plan: Plan, *, once: bool) -> list[Share]:
     stored = [
         (variable, layout, plan.mesh) for variable, (_, layout) in zip(graph.variables, plan.variables, strict=True)
     ]
-    held, everything = _weights(stored, once)
+    held, everything = weights(stored, once)
     devices = enumerate(plan.mesh.devices)
     return [Share(done[place], total, held.get(device, 0), everything) for place, device in devices]
 
@@ -62,7 +62,7 @@ def staged_shares(
         (variable, layout, plan.mesh_of(graph.tensors[variable.handle].producer))
         for variable, (_, layout) in zip(graph.variables, plan.variables, strict=True)
     ]
-    held, everything = _weights(stored, once)
+    held, everything = weights(stored, once)
     return [Share(done[device], total, held.get(device, 0), everything) for device in plan.devices]
 
 
@@ -82,7 +82,7 @@ def _work(graph: LogicalGraph, plan: Plan, once: bool) -> tuple[list[float], flo
     return done, total
 
 
-def _weights(stored: Iterable[tuple[Variable, Layout, Mesh]], once: bool) -> tuple[dict[int, int], int]:
+def weights(stored: Iterable[tuple[Variable, Layout, Mesh]], once: bool) -> tuple[dict[int, int], int]:
     """Bytes of variables: on each device, and of all, whole."""
     held: dict[int, int] = {}
     everything = 0

@@ -8,15 +8,16 @@ from dataclasses import replace
 
 from whaleish.chunks import Actors, Chunk, Chunks, Key, cut, make_actors
 from whaleish.cluster import Cluster
-from whaleish.graph import LogicalGraph, layout_bytes
+from whaleish.graph import LogicalGraph
 from whaleish.planner.plan import Pipelining, Plan
 from whaleish.report.costs import actor_seconds, cost_of
 from whaleish.report.crossings import Crossing, find_crossings
 from whaleish.report.explain import bytes_text, move_text, tensor_text, whole_lines
+from whaleish.report.shares import weights
 from whaleish.rewrite.expand import expand
 from whaleish.runtime import EACH, Trace, predict
 from whaleish.sbp import format_layout
-from whaleish.schedule import make_schedule
+from whaleish.schedule import Schedule
 
 
 def explain_stages(graph: LogicalGraph, plan: Plan, cluster: Cluster, processes: int = 1) -> str:
@@ -62,9 +63,9 @@ class _Report:
         yield from self._stages()
         yield ""
         yield from self._chunks()
-        if self.stages.schedule:
+        if self.stages.order is not None:
             yield ""
-            yield from self._schedule(self.stages)
+            yield from self._schedule(self.stages, self.stages.order)
         yield ""
         yield from self._prediction()
         yield ""
@@ -77,14 +78,10 @@ class _Report:
     def _stages(self) -> Iterator[str]:
         stored = dict(self.plan.variables)
         for number, mesh in enumerate(self.stages.meshes):
-            space, held = mesh.in_space, dict.fromkeys(mesh.devices, 0)
             own = [v for v in self.graph.variables if self._home(v.handle) == number]
-            for variable in own:
-                for place, device in enumerate(space.devices):
-                    shape = space.local_shape(variable.shape, stored[variable.name], place)
-                    held[device] += layout_bytes(shape, variable.dtype)
+            held, _ = weights([(variable, stored[variable.name], mesh) for variable in own], once=False)
             devices = ", ".join(map(str, mesh.devices))
-            sizes = dict.fromkeys(map(bytes_text, held.values()))
+            sizes = dict.fromkeys(bytes_text(held.get(device, 0)) for device in mesh.devices)
             yield (
                 f"stage {number} on device{'s' if len(mesh.devices) > 1 else ''} {devices} ({mesh.text()}): "
                 f"{count_text(len(own), 'variable')}, {' or '.join(sizes)} of {'it' if len(own) == 1 else 'them'} "
@@ -103,12 +100,11 @@ class _Report:
             rows.append((str(key), str(cost.ops), share, seconds, registers, made))
         yield from table(rows)
 
-    def _schedule(self, stages: Pipelining) -> Iterator[str]:
+    def _schedule(self, stages: Pipelining, order: Schedule) -> Iterator[str]:
         # A list of one's own is told by its lines alone.
         name = "" if "\n" in stages.schedule or " " in stages.schedule else f" {stages.schedule}"
         yield f"schedule{name}" + (", recomputing" if stages.recompute else "")
-        lines = str(make_schedule(stages.schedule, len(stages.meshes), self.micro_batches)).splitlines()
-        yield from (f"  {line}" for line in lines)
+        yield from (f"  {line}" for line in str(order).splitlines())
 
     def _prediction(self) -> Iterator[str]:
         events = [event for event in self.trace.events if event.kind == "chunk"]

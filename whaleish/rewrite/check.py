@@ -11,7 +11,7 @@ stands for those arguments, before it compiles.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from whaleish.boxing.horovod import HorovodBoxer
@@ -54,6 +54,24 @@ def write_check(boxer: HorovodBoxer, identity: Ref, assigned: Ref, batch: Ref, i
         nodes = [name]
     boxer.ran += nodes  # a step may have nothing that waits for it: no collective, no assignment
     return nodes
+
+
+def open_step(
+    writer: FunctionWriter, make_boxer: Callable[[Ref], HorovodBoxer], identity: int, inputs: Inputs
+) -> HorovodBoxer:
+    """The boxer of a function with which a step begins: all that it writes waits for the check.
+
+    The function gets three more arguments, whose values are `opening.opening_numbers`.
+
+    Args:
+      make_boxer: makes it, given the guard of its collectives.
+      identity, inputs: as for `write_check`.
+    """
+    guard, batch = writer.argument("guard", "int32", ()), writer.argument("batch", "int64", ())
+    assigned = writer.argument("assigned", "int64", ())
+    boxer = make_boxer(guard)
+    boxer.gate = write_check(boxer, writer.const(identity, "int64", boxer.devices[0]), assigned, batch, inputs)
+    return boxer
 
 
 def check_function(name: str, size: int, rank: int, device: str) -> FunctionWriter:

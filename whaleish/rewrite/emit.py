@@ -130,10 +130,7 @@ class Emitter:
 
     def distinct(self, layout: Layout) -> list[int]:
         """The places of the parts that hold different pieces of what lies so, the first of each."""
-        places: dict[int, int] = {}
-        for place, part in enumerate(self.parts):
-            places.setdefault(self.mesh.first_alike(part, layout), place)
-        return list(places.values())
+        return [self.parts.index(part) for part in self.mesh.distinct(self.parts, layout)]
 
     def _arrange(self, arrived: dict[int, list[Ref]]) -> None:
         """Inputs arrive over all parts as if they were one axis; here they get the layouts that the plan reads."""
@@ -145,8 +142,7 @@ class Emitter:
 
     def _write_op(self, index: int) -> None:
         op, choice = self.graph.ops[index], self.plan.choices[index]
-        constant = bool(op.outputs) and all(t in self.graph.constants for t in op.outputs)
-        if constant or op.type == "Placeholder":
+        if op.type == "Placeholder" or self.graph.is_constant(index):
             self._nodes.append([[]] * len(self.parts))
             return
         frame = self.control.frame(op.region)

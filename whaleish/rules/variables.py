@@ -9,6 +9,9 @@ from whaleish.rules.forms import at, names, numeric
 from whaleish.rules.rule import Lowering, OpView, Ref, Signature, TensorSpec, registry
 from whaleish.sbp import B, P, S, Sbp
 
+READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"])
+"""Ops that leave a variable as it is."""
+
 
 def held(spec: TensorSpec) -> list[Sbp]:
     """Layouts that a variable's storage may have besides B."""

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from whaleish.rules.variables import READS
 from whaleish.state import tf_private
 
 if TYPE_CHECKING:
     from whaleish.state.variable import LaidOutVariable
-
-# Ops that leave the variable as it is.
-_READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"})
 
 
 class Loan:
@@ -28,7 +26,7 @@ class Loan:
         self._variable = weakref.ref(variable)
         self._handle = variable.handle
         readers = tf_private.captured_placeholders(function)[index].consumers()
-        self._writes = any(op.type not in _READS for op in readers)
+        self._writes = any(op.type not in READS for op in readers)
 
     def __call__(self) -> tf.Tensor:
         variable = self._variable()

@@ -37,6 +37,10 @@ class Storage:
         """Whether each part has the whole; in place or not."""
         return is_whole(self.layout)
 
+    def handle_of(self, part: int) -> tf.Tensor:
+        """The handle that a part of this process uses; -1 for what all of them hold alike."""
+        return self.handles[0 if part < 0 else self.parts.index(part)]
+
 
 def storage(variable: tf.Variable) -> Storage:
     """How `variable` is stored in this process. Ends a loan of its whole to a plain function."""
