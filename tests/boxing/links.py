@@ -23,6 +23,8 @@ SHAPE = (2048, 2048)
 CALLS = 8
 ROWS, WIDTH, DIFFERENT = 16384, 256, 512
 """Rows of all hosts to be added up by id, and how many different ids each host has."""
+HEADERS = 14 + 20 + 32
+"""Bytes of a packet that are not content: Ethernet, IPv4, TCP with time stamps."""
 FLAT, SQUARE = Mesh((Axis("d", 4),)), Mesh((Axis("x", 2), Axis("y", 2)))
 MOVES = [
     (FLAT, "S(0)", "S(1)"),
@@ -39,7 +41,12 @@ MOVES = [
 
 
 def sent() -> int:
-    return sum(int(path.read_text()) for path in pathlib.Path("/sys/class/net").glob("e*/statistics/tx_bytes"))
+    """Bytes that this host has sent inside its packets: a busy machine confirms in many more packets than an idle one."""
+    packets, everything = (
+        sum(int(path.read_text()) for path in pathlib.Path("/sys/class/net").glob(f"e*/statistics/tx_{counted}"))
+        for counted in ("packets", "bytes")
+    )
+    return everything - HEADERS * packets
 
 
 def boxing(number: int, mesh: Mesh, source: Layout, target: Layout) -> str:
