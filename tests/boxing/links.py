@@ -23,8 +23,8 @@ SHAPE = (2048, 2048)
 CALLS = 8
 ROWS, WIDTH, DIFFERENT = 16384, 256, 512
 """Rows of all hosts to be added up by id, and how many different ids each host has."""
-HEADERS = 14 + 20 + 32
-"""Bytes of a packet that are not content: Ethernet, IPv4, TCP with time stamps."""
+HEADERS, SEGMENT = 14 + 20 + 32, 1500 - 20 - 32
+"""Bytes of a packet that are not content (Ethernet, IPv4, TCP with time stamps), and of the content of a full one."""
 FLAT, SQUARE = Mesh((Axis("d", 4),)), Mesh((Axis("x", 2), Axis("y", 2)))
 MOVES = [
     (FLAT, "S(0)", "S(1)"),
@@ -40,13 +40,16 @@ MOVES = [
 ]
 
 
+def counted(name: str) -> int:
+    """What the network devices of this host have counted."""
+    return sum(int(path.read_text()) for path in pathlib.Path("/sys/class/net").glob(f"e*/statistics/{name}"))
+
+
 def sent() -> int:
-    """Bytes that this host has sent inside its packets: a busy machine confirms in many more packets than an idle one."""
-    packets, everything = (
-        sum(int(path.read_text()) for path in pathlib.Path("/sys/class/net").glob(f"e*/statistics/tx_{counted}"))
-        for counted in ("packets", "bytes")
-    )
-    return everything - HEADERS * packets
+    """Bytes of content that this host has sent, each once: a busy machine confirms in more packets and repeats some."""
+    names, values = (line.split() for line in pathlib.Path("/proc/net/snmp").read_text().splitlines() if "Tcp:" in line)
+    repeated = int(values[names.index("RetransSegs")])
+    return counted("tx_bytes") - HEADERS * counted("tx_packets") - SEGMENT * repeated
 
 
 def boxing(number: int, mesh: Mesh, source: Layout, target: Layout) -> str:
