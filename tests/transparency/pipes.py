@@ -75,11 +75,11 @@ class Net:
     """A model in blocks.
 
     Attributes:
-      loss: from the pipe, inputs and labels to the loss.
+      loss: from inputs and labels to the loss, inside the scopes of the pipe that the net was made for.
     """
 
     layers: list[Any]
-    loss: Callable[[Pipe, tf.Tensor, tf.Tensor], tf.Tensor]
+    loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
     tokens: bool = False
 
     @property
@@ -123,12 +123,12 @@ def _cross_entropy(y: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     return keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
 
 
-def plain() -> Net:
+def plain(pipe: Pipe) -> Net:
     """Blocks with dropout, one after another."""
     blocks, head = [_block(n) for n in range(BLOCKS)], keras.layers.Dense(CLASSES)
     head.build((None, WIDTH))
 
-    def loss(pipe: Pipe, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    def loss(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         with pipe.around():
             logits = _through(pipe, blocks, x, head)
         return tf.reduce_mean(_cross_entropy(y, logits))
@@ -136,13 +136,13 @@ def plain() -> Net:
     return Net([*blocks, head], loss)
 
 
-def woven() -> Net:
+def woven(pipe: Pipe) -> Net:
     """A skip connection over all stages, a loss in the first and in the last, weights by row, a sum of them below."""
     blocks, head, side = [_block(n) for n in range(BLOCKS)], keras.layers.Dense(CLASSES), keras.layers.Dense(CLASSES)
     head.build((None, 2 * WIDTH))
     side.build((None, WIDTH))
 
-    def loss(pipe: Pipe, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    def loss(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         weights = tf.cast(y % 3, x.dtype)
         with pipe.around():
             h = x
@@ -162,13 +162,13 @@ def woven() -> Net:
     return Net([*blocks, head, side], loss)
 
 
-def tied() -> Net:
+def tied(pipe: Pipe) -> Net:
     """An embedding whose table is the last stage's weight too; padded tokens are left out."""
     table = keras.layers.Embedding(TOKENS, WIDTH)
     table.build((None, 5))
     blocks = [_block(n) for n in range(BLOCKS)]
 
-    def loss(pipe: Pipe, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    def loss(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         mask = tf.cast(x != 0, "float64")
 
         def first(h: tf.Tensor, training: bool) -> tf.Tensor:
@@ -184,7 +184,32 @@ def tied() -> Net:
     return Net([table, *blocks], loss, tokens=True)
 
 
-NETS = {build.__name__: build for build in (plain, woven, tied)}
+def functional(pipe: Pipe) -> Net:
+    """Built in the scopes, not called in them: a layer that two stages share, and one that can run before its stage."""
+    dense, made = keras.layers.Dense, []
+    x = h = keras.Input((WIDTH,))
+    shared = dense(WIDTH, activation="tanh")
+    with pipe.around():
+        for stage in range(pipe.stages):
+            with pipe.stage(stage):
+                for number in range(BLOCKS):
+                    if pipe.stage_of(number) == stage:
+                        made.append(_block(number))
+                        h = made[-1](h)
+                if stage == 0:
+                    h = first = shared(h)
+                if stage == pipe.stages - 1:
+                    gate = keras.layers.Dropout(0.1, seed=9)(dense(WIDTH, activation="sigmoid")(x))
+                    logits = dense(CLASSES)(keras.layers.Concatenate()([shared(h) * gate, first]))
+    model = keras.Model(x, logits)
+
+    def loss(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_mean(_cross_entropy(y, model(x, training=True)))
+
+    return Net([model], loss)
+
+
+NETS = {build.__name__: build for build in (plain, woven, tied, functional)}
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
     "adamw": lambda: keras.optimizers.AdamW(0.002, weight_decay=0.01),
@@ -198,12 +223,12 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 def make(net: str, pipe: Pipe, optimizer: str) -> tuple[Net, Any, Callable[..., tf.Tensor]]:
     """A net from a fixed seed, its optimizer and its step."""
     keras.utils.set_random_seed(7)
-    made, rule = NETS[net](), OPTIMIZERS[optimizer]()
+    made, rule = NETS[net](pipe), OPTIMIZERS[optimizer]()
     rule.build(made.trained)
 
     def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
-            loss = rule.scale_loss(made.loss(pipe, x, y))
+            loss = rule.scale_loss(made.loss(x, y))
         rule.apply_gradients(zip(tape.gradient(loss, made.trained), made.trained, strict=True))
         return loss
 

@@ -33,7 +33,7 @@ def convert(flat: Flat) -> LogicalGraph:
     """
     graph = LogicalGraph(regions=list(flat.regions))
     index: dict[str, int] = {}
-    paths = _Paths(graph.scopes)
+    paths = _Paths(flat)
     tensors, constants = graph.tensors, graph.constants
     for number, node in enumerate(flat.nodes):
         name, kind = node.name, node.op
@@ -55,7 +55,7 @@ def convert(flat: Flat) -> LogicalGraph:
             tuple(range(first, len(tensors))),
             tuple(sorted(set(controls))),
             attributes(node),
-            scope=paths.index(node, flat),
+            scope=paths.index(node),
             payload=node,
             pinned=pinned_layout(node),
             region=flat.region_of.get(name, 0),
@@ -66,6 +66,7 @@ def convert(flat: Flat) -> LogicalGraph:
                 constants[first] = value
         index[name] = number
         graph.ops.append(op)
+    graph.scopes = paths.paths()
     graph.inputs = tuple(graph.ops[index[name]].outputs[0] for name in flat.inputs)
     graph.outputs = tuple(graph.ops[index[n]].outputs[int(slot)] for n, slot in (o.split(":") for o in flat.outputs))
     graph.effects = tuple(sorted(index[name] for name in flat.roots))
@@ -95,24 +96,31 @@ def constant_value(node: tf.compat.v1.NodeDef) -> np.ndarray | None:
 
 
 class _Paths:
-    """Numbers the distinct scope paths, and the scopes in them, in the order of their first ops."""
+    """Numbers the distinct scope paths in the order of their first ops."""
 
-    def __init__(self, paths: list[ScopePath]) -> None:
-        self.paths = paths
+    def __init__(self, flat: Flat) -> None:
         self.known: dict[tuple[ScopeKey, ...], int] = {(): 0}
-        self.numbers: dict[ScopeKey, int] = {}
+        self.flat = flat
 
-    def index(self, node: tf.compat.v1.NodeDef, flat: Flat) -> int:
-        keys = scope_keys(node, flat.scopes.get(node.name, ()), flat.calls.get(node.name, 0))
-        found = self.known.get(keys)
-        if found is None:
-            path: ScopePath = ()
-            for key in keys:
-                number = self.numbers.setdefault(key, len(self.numbers))
-                path = (*path, replace(key.scope, number=number))
-                scopes_module.check(path)
-            found = self.known[keys] = len(self.paths)
-            self.paths.append(path)
+    def index(self, node: tf.compat.v1.NodeDef) -> int:
+        name = node.name
+        keys = scope_keys(node, self.flat.scopes.get(name, ()), self.flat.calls.get(name, 0))
+        return self.known.setdefault(keys, len(self.known))
+
+    def paths(self) -> list[ScopePath]:
+        """The paths; their scopes are numbered in the order of their first ops, those of one call as entered."""
+        keys = list(dict.fromkeys(key for path in self.known for key in path))
+        entered = {
+            call: iter(sorted((key for key in keys if key.call == call), key=lambda key: key.scope.number))
+            for call in {key.call for key in keys}
+        }
+        numbers = {next(entered[key.call]): number for number, key in enumerate(keys)}
+        found = []
+        for path in self.known:
+            scopes = tuple(replace(key.scope, number=numbers[key]) for key in path)
+            for end in range(1, len(scopes) + 1):
+                scopes_module.check(scopes[:end])
+            found.append(scopes)
         return found
 
 

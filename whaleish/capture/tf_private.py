@@ -32,6 +32,13 @@ def next_number(graph: tf.Graph) -> int:
     return count
 
 
+def entering_numbers(graph: tf.Graph) -> dict[Any, int]:
+    """Numbers of the scopes round the building of the models that were called in the graph so far."""
+    if not hasattr(graph, "_whaleish_entering_numbers"):
+        graph._whaleish_entering_numbers = {}
+    return graph._whaleish_entering_numbers
+
+
 def current_attribute(graph: tf.Graph, name: str) -> str | None:
     """The value that an op made in `graph` now would carry."""
     value = graph._attr_scope_map.get(name)

@@ -29,6 +29,8 @@ from whaleish.capture.steps import callable_of
 from whaleish.capture.trips import find_trips
 from whaleish.collector import collector_paused
 from whaleish.graph import LogicalGraph, Variable
+from whaleish.scopes import ScopeError
+from whaleish.scopes.building import open_enterings
 
 
 @dataclass
@@ -115,6 +117,11 @@ def capture_signature(fn: Callable[..., Any], signature: Signature) -> Capture:
 
 def trace(fn: Callable[..., Any], signature: Signature) -> tuple[Results, Any]:
     """Traces the step on flat tensors: what it returns, and the concrete function."""
+    if open_enterings():
+        raise ScopeError(
+            f"{open_enterings()[-1].scope} is open round the call of a step, where it annotates nothing. Enter it in "
+            "the function given to wh.function; round the building of a model, end it before the model is used"
+        )
     results = Results()
     fn, autograph = callable_of(fn)
 

@@ -57,6 +57,7 @@ def find_stages(graph: LogicalGraph, size: int) -> Stages | None:
         found = _down_to_stage(graph.scopes[number])
         if found and found not in scopes:
             scopes.append(found)
+    scopes.sort(key=lambda path: path[-1].number)  # what is entered first may run after: a model's branches do
     pipelines = [path for path in map(_down_to_pipeline, (graph.scopes[number] for number in entered)) if path]
     if pipelines and not scopes:
         count = pipelines[0][-1].option("micro_batches")
@@ -164,8 +165,9 @@ def _stated(scopes: list[ScopePath], given: list[tuple[int, ...] | None], size: 
         )
     chosen = [tuple(devices) for devices in given if devices is not None]
     named = {device for devices in chosen for device in devices}
-    if max(named) >= size:
-        raise PlanError(f"{_text(scopes[0][-1])}: there are {size} devices, numbered 0 to {size - 1}")
+    for path, devices in zip(scopes, chosen, strict=True):
+        if max(devices) >= size:
+            raise PlanError(f"{_text(path[-1])}: there are {size} devices, numbered 0 to {size - 1}")
     for number, devices in enumerate(chosen):
         if list(devices) != sorted(devices):
             raise PlanError(f"stage {number}: devices={list(devices)}: name them in ascending order")

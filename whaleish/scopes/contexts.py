@@ -1,37 +1,16 @@
-"""The user's scopes: context managers that annotate the ops made inside them.
-
-A scope changes no op. Each op that is traced inside carries the path of its scopes as a string attribute, which capture
-parses back into `graph.Scope`s:
-
-    replica#0(degree=2)/stage#3(devices=(0, 1))
-
-The number counts the scopes entered in one graph, so it is the same on all processes that trace the same code.
-"""
+"""The user's scopes as context managers. A scope changes no op: it annotates those that are made inside."""
 
 from __future__ import annotations
 
-import ast
-import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whaleish.graph import Scope, ScopePath
 from whaleish.schedule import check_given
+from whaleish.scopes.nesting import ScopeError, written
 
-ATTRIBUTE = "_whaleish_scope"
-"""Name of the op attribute that holds the path."""
-
-_open = threading.local()  # .entered: what each scope now open on this thread has to undo, innermost last
-
-
-class ScopeError(ValueError):
-    """A scope that makes no sense where it stands."""
-
-    # Autograph raises an error of the user's code again with more text, and keeps its type only if this holds.
-    __init__ = Exception.__init__
+_open = threading.local()  # .entered: the `Entered` of each scope now open on this thread, innermost last
 
 
 @dataclass(frozen=True)
@@ -47,19 +26,21 @@ class ScopeContext:
     options: tuple[tuple[str, Any], ...] = ()
 
     def __enter__(self) -> None:
-        _entered().append(_enter(self))
+        # TensorFlow is imported here and not above: scopes as data serve tools that do without it.
+        from whaleish.scopes.entering import enter
+
+        entered = enter(self)
+        vars(_open).setdefault("entered", []).append(entered)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        undo, is_empty = _entered().pop()
-        undo.close()
-        if kind is None and self.kind == "stage" and is_empty():
-            raise ScopeError(
-                f"{self} has no op inside, so there is nothing to place on its devices. Put the part of the model that "
-                "it is for into it, or take it away"
-            )
+        entered = _open.entered.pop()
+        entered.undo.close()
+        complaint = entered.complaint() if kind is None else ""
+        if complaint:
+            raise ScopeError(f"{self} {complaint}")
 
     def __str__(self) -> str:
-        return f"wh.{self.kind}({', '.join(f'{name}={value!r}' for name, value in self.options)})"
+        return written(self.kind, self.options)
 
 
 def replica(
@@ -174,90 +155,6 @@ def auto() -> ScopeContext:
     return _scope("auto")
 
 
-def encode(path: ScopePath) -> str:
-    """The path as text; `parse` is its inverse."""
-    return "/".join(map(_encode_one, path))
-
-
-def parse(text: str) -> ScopePath:
-    """The inverse of `encode`."""
-    path, place = [], 0
-    while place < len(text):
-        match = _SCOPE.match(text, place)
-        if match is None:
-            raise ValueError(f"{text!r} is not a path of scopes (at {text[place:]!r})")
-        path.append(Scope(match[1], int(match[2]), _parse_options(match[3])))
-        place = match.end()
-    return tuple(path)
-
-
-def check(path: ScopePath) -> None:
-    """Raises `ScopeError` where the innermost scope of the path makes no sense inside the others."""
-    *outer, inner = path
-    for scope in outer:
-        _check_pair(scope, inner)
-
-
-_STRING = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
-_SCOPE = re.compile(rf"(\w+)#(\d+)(?:\(((?:[^()'\"]|{_STRING}|\([^()]*\))*)\))?(?:/(?=\w)|$)")
-
-_REFUSED = {
-    ("accumulate", "accumulate"): "give one of them the product of both, and take the other away",
-    ("accumulate", "pipeline"): "a pipeline has micro-batches of its own; take accumulate away",
-    ("pipeline", "accumulate"): "a pipeline has micro-batches of its own; take accumulate away",
-    ("accumulate", "stage"): "stages run micro-batch by micro-batch in a wh.pipeline(); write that in its place",
-    ("stage", "accumulate"): "stages run micro-batch by micro-batch in a wh.pipeline(); write that around them",
-    ("pipeline", "pipeline"): "one pipeline holds all its stages; take the inner one away",
-    ("stage", "pipeline"): "a pipeline is made of stages: write wh.stage() inside wh.pipeline()",
-    ("stage", "stage"): "a stage is placed as a whole: end the outer one first",
-    ("split", "stage"): "split shards ops over the devices of a stage: write wh.split() inside wh.stage()",
-    ("split", "pipeline"): "split shards ops inside a stage: write wh.pipeline() outside wh.split()",
-}
-
-
-def _check_pair(outer: Scope, inner: Scope) -> None:
-    reason = _REFUSED.get((outer.kind, inner.kind))
-    if reason:
-        raise ScopeError(f"{_text(inner)} inside {_text(outer)} makes no sense: {reason}")
-    around, within = outer.option("devices"), inner.option("devices")
-    if around is not None and within is not None:
-        stray = sorted(set(within) - set(around))
-        if stray:
-            raise ScopeError(
-                f"{_text(inner)} inside {_text(outer)}: devices {stray} are not among the outer scope's "
-                f"{list(around)}; give devices from those, or leave `devices` out"
-            )
-    sharing = {"replica", "split"} >= {outer.kind, inner.kind}
-    if sharing and within is not None and len(within) > 1 and set(within) == set(around or ()):
-        raise ScopeError(
-            f"{_text(inner)} inside {_text(outer)}: nested scopes are two mesh axes and cannot both span the same "
-            f"{len(within)} devices; put them one after the other to share the devices, or leave `devices` out of "
-            "the inner one and give each a degree"
-        )
-    if sharing and outer.kind == inner.kind and inner.option("degree") is None and within is None:
-        raise ScopeError(
-            f"{_text(inner)} inside {_text(outer)}: two axes of one kind cannot both take what the others leave; "
-            "give the inner one a degree, or take it away"
-        )
-
-
-def _text(scope: Scope) -> str:
-    return str(ScopeContext(scope.kind, scope.options))
-
-
-def _encode_one(scope: Scope) -> str:
-    options = ", ".join(f"{name}={value!r}" for name, value in scope.options)
-    return f"{scope.kind}#{scope.number}" + (f"({options})" if options else "")
-
-
-def _parse_options(text: str | None) -> tuple[tuple[str, Any], ...]:
-    if not text:
-        return ()
-    call = ast.parse(f"f({text})", mode="eval").body
-    assert isinstance(call, ast.Call)
-    return tuple((str(word.arg), ast.literal_eval(word.value)) for word in call.keywords)
-
-
 def _scope(kind: str, placing: dict[str, Any] | None = None, **options: Any) -> ScopeContext:
     given = {**(placing or {}), **options}
     return ScopeContext(kind, tuple(sorted((name, value) for name, value in given.items() if value is not None)))
@@ -297,39 +194,3 @@ def _shares(shares: Sequence[int], degree: int | None, kind: str) -> Sequence[in
     if degree is not None and degree != len(given):
         raise ScopeError(f"wh.{kind}(degree={degree}, shares={given}): these are {len(given)} parts; leave degree out")
     return given
-
-
-def _entered() -> list[tuple[ExitStack, Callable[[], bool]]]:
-    try:
-        return _open.entered
-    except AttributeError:
-        _open.entered = []
-        return _open.entered
-
-
-def _enter(scope: ScopeContext) -> tuple[ExitStack, Callable[[], bool]]:
-    """Annotates what is made from now on; returns what ends that, and says whether nothing was made."""
-    # TensorFlow is imported here and not above: scopes as data serve tools that do without it.
-    from whaleish.capture import tf_private
-
-    graph = tf_private.traced_graph()
-    if graph is None:
-        if tf_private.inside_keras_call():
-            # A model whose `call` has scopes, called eagerly, is what it is in plain TensorFlow.
-            return ExitStack(), lambda: False
-        raise ScopeError(
-            f"{scope} was entered outside any traced function, where it has nothing to annotate. Enter it inside the "
-            "function given to wh.function, or in a Keras layer's `call`; round the building of a functional model it "
-            "is not compiled yet"
-        )
-    around = parse(tf_private.current_attribute(graph, ATTRIBUTE) or "")
-    path = (*around, Scope(scope.kind, tf_private.next_number(graph), scope.options))
-    outer = tf_private.outer_graph(graph)
-    while outer is not None:
-        around = parse(tf_private.current_attribute(outer, ATTRIBUTE) or "") + around
-        outer = tf_private.outer_graph(outer)
-    check((*around, path[-1]))
-    undo = ExitStack()
-    undo.enter_context(tf_private.op_attribute(graph, ATTRIBUTE, encode(path)))
-    made = graph.version
-    return undo, lambda: bool(graph.version == made)

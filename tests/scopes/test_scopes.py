@@ -191,16 +191,14 @@ def test_scopes_in_a_keras_call():
     assert found["MatMul"] == ["replica#0", "split#1"]
 
 
-def test_a_scope_outside_any_traced_function_is_refused():
-    entered = []
+def test_a_scope_that_annotates_nothing_is_refused():
     message = r"wh.replica\(degree=2\) was entered outside any traced function.*wh.function"
     with pytest.raises(ScopeError, match=message), wh.replica(2):
-        entered.append(True)
-    assert not entered, "before anything inside runs"
+        tf.ones(3) + 1
 
 
-def test_a_scope_round_the_building_of_a_functional_model_is_refused():
-    inputs = keras.Input((5,))
-    message = "round the building of a functional model it is not compiled yet"
-    with pytest.raises(ScopeError, match=message), wh.split():
-        keras.layers.Dense(3)(inputs)
+def test_a_step_inside_a_scope_is_refused_before_it_is_traced():
+    traced = []
+    with pytest.raises(ScopeError, match=r"wh.replica\(\) is open round the call of a step"), wh.replica():
+        capture(traced.append, 1)
+    assert not traced

@@ -1,0 +1,30 @@
+"""Scopes: what the user says of a part of a model with a `with`."""
+
+from whaleish.scopes.contexts import (
+    ScopeContext,
+    accumulate,
+    auto,
+    local_statistics,
+    pipeline,
+    replica,
+    split,
+    stage,
+)
+from whaleish.scopes.nesting import ScopeError, check
+from whaleish.scopes.text import ATTRIBUTE, encode, parse
+
+__all__ = [
+    "ATTRIBUTE",
+    "ScopeContext",
+    "ScopeError",
+    "accumulate",
+    "auto",
+    "check",
+    "encode",
+    "local_statistics",
+    "parse",
+    "pipeline",
+    "replica",
+    "split",
+    "stage",
+]
