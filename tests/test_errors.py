@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -222,3 +223,18 @@ def test_split_weights_that_something_uses_whole() -> None:
 
     with pytest.raises(wh.PlanError, match=r"is also used by \w*Resource\w* .*which runs whole.*replica\(\)"):
         step(tf.constant([1, 2, 2, 3]))
+
+
+def test_an_op_that_fails_is_named_with_its_line() -> None:
+    def step(x):
+        y = tf.sqrt(x)
+        for _ in tf.range(2):
+            y = tf.debugging.check_numerics(y, "of a loop")
+        return tf.debugging.check_numerics(tf.math.log(y - 1), "of the step")
+
+    compiled = wh.function(step)
+    first = step.__code__.co_firstlineno
+    for x, words, line in ((-1.0, "of a loop", 3), (0.5, "of the step", 4)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=words) as caught:
+            compiled(tf.constant([x]))
+        assert re.search(rf"^in \w+ '.*' at .*test_errors.py:{first + line}$", "".join(caught.value.__notes__))

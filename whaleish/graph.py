@@ -158,6 +158,19 @@ class LogicalGraph:
         outputs = self.ops[op].outputs
         return bool(outputs) and all(tensor in self.constants for tensor in outputs)
 
+    def order_free(self) -> set[int]:
+        """The ops for which it is no matter whether they run before or after others that they do not read.
+
+        They make something, and see and change no state; a failing check ends the step whenever it runs.
+        """
+        stateful = {number for number, tensor in enumerate(self.tensors) if tensor.dtype in ("resource", "variant")}
+        effects = {index for index in self.effects if self.ops[index].type not in ("CheckNumerics", "CheckNumericsV2")}
+        return {
+            index
+            for index, op in enumerate(self.ops)
+            if op.outputs and index not in effects and not stateful & {*op.inputs, *op.outputs}
+        }
+
     def consumers(self) -> list[list[int]]:
         """For each tensor, the indices of the ops that read it (once for each time)."""
         readers: list[list[int]] = [[] for _ in self.tensors]

@@ -12,6 +12,7 @@ from whaleish import tf_private
 from whaleish.agreement import DisagreementError, agree
 from whaleish.numbers import number_of
 from whaleish.rewrite.check import ASSIGNED_DIFFER, BATCHES_DIFFER, STEPS_DIFFER, check_function
+from whaleish.runtime import StageError
 from whaleish.world import World
 
 
@@ -65,7 +66,7 @@ def explained(world: World, step: str, arguments: Callable[[], str]) -> Iterator
             ) from None
         _fail(world, step, error)
         raise
-    except tf.errors.OpError as error:
+    except (tf.errors.OpError, StageError) as error:
         _fail(world, step, error)
         raise
 

@@ -62,7 +62,13 @@ class Program:
         inputs = [values[source] if isinstance(source, int) else source for source in self._sources]
         if self.world.distributed:
             inputs += opening_numbers(batch, assigned_number(self.capture.variables))
-        flat = tf_private.call_function(self.name, inputs, len(self.emitted.outputs))
+        try:
+            flat = tf_private.call_function(self.name, inputs, len(self.emitted.outputs))
+        except tf.errors.OpError as error:
+            op = self.emitted.failed(error)
+            if op is not None:
+                error.add_note(f"in {self.emitted.graph.place(op)}")
+            raise
         forget_assigned(self.capture.variables)
         return self.capture.pack(flat)
 

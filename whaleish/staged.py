@@ -33,6 +33,9 @@ from whaleish.transfers import HorovodTransport, Kind
 from whaleish.world import World
 from whaleish.writer import FunctionWriter
 
+RANKS_S, WORK_S = 2.0, 10.0
+"""How long a failed step waits for firings under way: over several processes some wait for ranks that never come."""
+
 
 class StagedProgram:
     """What this process runs for one signature of a step with stages.
@@ -67,6 +70,7 @@ class StagedProgram:
             {actor: running.work for actor, running in self._running.items()},
             process=world.rank,
             transport=self._join_ranks() if world.distributed else None,
+            patience=RANKS_S if world.distributed else WORK_S,
         )
         self._lay_out()
 
@@ -168,7 +172,7 @@ class RunningChunk:
         _, emitted = self._made[0]
         self._gives = [give for give, count in zip(chunk.gives, emitted.pieces, strict=True) for _ in range(count)]
         self._kept = [place for place, give in enumerate(self._gives) if give.axis is not None]
-        self.work = Work(self._run, (lambda: [()] * len(self._kept)) if self._kept else None)
+        self.work = Work(self._run, (lambda: [()] * len(self._kept)) if self._kept else None, self._source)
 
     def functions(self) -> Iterator[tuple[int, Emitted]]:
         """For each firing the function that it runs."""
@@ -203,6 +207,14 @@ class RunningChunk:
             if not adds_up(give) and firing == self._micro_batches - 1:
                 values[place] = _joined(give, state[-1])
         return [None, *values, *state]
+
+    def _source(self, error: BaseException) -> str:
+        """The line of the user's of the op that failed."""
+        for name, made in self._made:
+            op = made.emitted.failed(error) if f"{name}}}}}" in str(error) else None
+            if op is not None:
+                return made.emitted.graph.source(op)
+        return ""
 
     @collector_paused()
     def _make(self, firing: int) -> tuple[str, EmittedChunk]:

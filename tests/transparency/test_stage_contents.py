@@ -72,7 +72,19 @@ def checked() -> tuple[list[Any], Half, Half]:
     return [a, b], first, b
 
 
-CONTENTS = [gradients_of_ones_own, recomputed_gradients, recurrent, sparse, convolved, checked]
+def guarded() -> tuple[list[Any], Half, Half]:
+    """What each micro-batch reads, a weight, comes after a check of a micro-batch."""
+    a, b = built(layers.Dense(16, activation="relu"), WIDTH), built(layers.Dense(CLASSES), 16)
+
+    def first(x: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([tf.debugging.assert_less(x, tf.constant(100, x.dtype))]):
+            kernel = tf.identity(a.kernel)
+        return tf.nn.relu(tf.matmul(x, kernel) + a.bias)
+
+    return [a, b], first, lambda h: b(tf.debugging.check_numerics(h, "not finite"))
+
+
+CONTENTS = [gradients_of_ones_own, recomputed_gradients, recurrent, sparse, convolved, checked, guarded]
 
 
 def train(content: Callable[[], tuple[list[Any], Half, Half]], pipe: Any, stage: Any, compile: Any) -> tuple[Any, Any]:
@@ -114,6 +126,27 @@ def test_equal_to_one_device(world_of: int, content: Any) -> None:
         staged, spread = train(content, lambda: wh.pipeline(MICRO_BATCHES), wh.stage, wh.function)
     assert np.max(np.abs(np.subtract(losses, staged))) <= 1e-9
     assert max(map(difference, variables, spread)) <= 1e-9
+
+
+@pytest.mark.parametrize("world_of", [2], indirect=True)
+def test_a_gradient_that_only_waits_for_micro_batches(world_of: int) -> None:
+    """That of a mean is the same for all rows, and its check comes after that of each micro-batch."""
+    w, v = (tf.Variable(tf.random.stateless_uniform([4, 4], [1, k], dtype="float64")) for k in range(2))
+
+    def gradients(x: tf.Tensor, pipe: Any, stage: Any) -> Any:
+        with tf.GradientTape() as tape:
+            with pipe():
+                with stage():
+                    h = tf.matmul(x, w)
+                with stage():
+                    h = tf.debugging.check_numerics(tf.matmul(tf.sqrt(h), v), "not finite")
+            loss = tf.reduce_mean(h)
+        return tape.gradient(loss, [w, v])
+
+    x = tf.constant(np.random.default_rng(0).uniform(size=(8, 4)))
+    staged = wh.function(lambda x: gradients(x, lambda: wh.pipeline(4), wh.stage))
+    for ours, expected in zip(staged(x), gradients(x, contextlib.nullcontext, contextlib.nullcontext), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-12)
 
 
 def normalised() -> tuple[list[Any], Half, Half]:

@@ -130,7 +130,7 @@ class _Cutter:
             giver = self._giver(draft, self.graph.tensors[tensor].producer)
             takes[giver.key, self._give(giver, self._given(tensor, giver.key, draft.key))] = None
         draft.takes, draft.arguments = list(takes), list(arguments)
-        controls = {self.keys.of.get(c) for index in draft.ops for c in self.graph.ops[index].controls}
+        controls = {self.keys.of.get(c) for index in draft.ops for c in self.keys.waits_for(index)}
         read = {key for key, _ in takes}
         draft.waits = sorted(key for key in controls - read - {draft.key, None} if key is not None)
 

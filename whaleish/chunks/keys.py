@@ -23,6 +23,7 @@ class Keys:
         self._idle = {
             index for index, op in enumerate(graph.ops) if op.type == "Placeholder" or graph.is_constant(index)
         }
+        self._first = self._read_by_each() & graph.order_free()
         self.of: dict[int, Key] = {}
         for unit in units.order:
             ops = self.busy(unit)
@@ -45,8 +46,8 @@ class Keys:
         graph = self._graph
         tensors = (tensor for index in ops for tensor in graph.ops[index].inputs)
         producers = {graph.tensors[tensor].producer for tensor in tensors}
-        controls = {control for index in ops for control in graph.ops[index].controls}
-        before = {self.of[index] for index in (producers | controls) - set(ops) if index in self.of}
+        waits = {control for index in ops for control in self.waits_for(index)}
+        before = {self.of[index] for index in (producers | waits) - set(ops) if index in self.of}
         if any(map(self._is_each, ops)):
             backward = any(key.phase == EACH and key.turn == BACKWARD_TURN for key in before)
             backward |= self._units.phase(unit) == BACKWARD and bool(self._units.reads[unit])
@@ -54,6 +55,26 @@ class Keys:
         phase = AFTER if any(key.phase in (EACH, AFTER) for key in before) else BEFORE
         turns = [key.turn + (key.stage != stage) for key in before if key.phase == phase]
         return Key(phase, stage, max(turns, default=0))
+
+    def waits_for(self, index: int) -> tuple[int, ...]:
+        """The ops that an op comes after without reading them.
+
+        What each micro-batch reads runs before them all, and so after no op of theirs.
+        """
+        controls = self._graph.ops[index].controls
+        return tuple(c for c in controls if not self._is_each(c)) if index in self._first else controls
+
+    def _read_by_each(self) -> set[int]:
+        """The ops that run once and that something that runs for each micro-batch needs."""
+        graph, found = self._graph, set[int]()
+        todo = [index for index in range(len(graph.ops)) if self._is_each(index)]
+        while todo:
+            for tensor in graph.ops[todo.pop()].inputs:
+                producer = graph.tensors[tensor].producer
+                if producer not in found and not self._is_each(producer):
+                    found.add(producer)
+                    todo.append(producer)
+        return found
 
     def _is_each(self, index: int) -> bool:
         """Whether an op runs for each micro-batch."""

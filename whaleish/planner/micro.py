@@ -35,8 +35,11 @@ def needed_whole(facts: Facts, taken: Sequence[Candidate], whole: set[int], apar
     made = made_layouts(graph, taken)
     late: dict[int, int] = {}  # op that runs only after the last micro-batch -> what it makes whole, or waits for
     found: set[int] = set()
+    free = graph.order_free()
     for index, (op, candidate) in enumerate(zip(graph.ops, taken, strict=True)):
         before = [late[control] for control in op.controls if control in late]
+        if apart and _is_whole(candidate) and index not in free:
+            before += [control for control in op.controls if not _is_whole(taken[control])]
         waits = {-1: before[0]} if before else {}
         for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
             have, producer = made.get(tensor), graph.tensors[tensor].producer

@@ -35,6 +35,7 @@ class Frame:
       must_run: nodes that run though nothing reads them.
       depth: of what has been written here: the longest chain of collectives.
       region: its number. bodies: those of the same loop or condition; place: which of them this one is.
+      op_of: node -> the op that it is part of.
       following: number of a carried value -> the parts' refs of what it becomes.
     """
 
@@ -48,6 +49,7 @@ class Frame:
     own: set[int] = field(default_factory=set)
     must_run: list[str] = field(default_factory=list)
     depth: int = 0
+    op_of: dict[str, int] = field(default_factory=dict)
     following: dict[int, list[Ref]] = field(default_factory=dict)
 
     def finish(self) -> list[str]:
@@ -220,6 +222,7 @@ class ControlWriter:
         run = frame.finish()
         refs = [frame.writer.add("Identity", [ref], controls=run)[0] for ref in results]
         name = f"__whaleish_body_{next(_serial)}"
+        self.emitter.emitted.op_of[name] = frame.op_of
         self.emitter.emitted.bodies.append(frame.writer.finish(name, refs, run))
         return name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -33,13 +34,27 @@ class Emitted:
       outputs: refs of the outputs, of each as many as this process has different pieces of it.
       must_run: nodes that run though no output depends on them.
       bodies: the functions that its loops and conditions refer to.
+      graph: what it was written from.
+      op_of: body ("": the function itself) -> node -> the op of the graph that it is part of.
     """
 
     writer: FunctionWriter
+    graph: LogicalGraph
     arguments: list[tuple[int, int]] = field(default_factory=list)
     outputs: list[Ref] = field(default_factory=list)
     must_run: list[str] = field(default_factory=list)
     bodies: list[FunctionDef] = field(default_factory=list)
+    op_of: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def failed(self, error: BaseException) -> int | None:
+        """The op of the node of which TensorFlow says that it failed; None where it is no op's."""
+        for function, node in _FAILED_NODE.findall(str(error)):
+            ops = self.op_of.get(function, self.op_of[""])
+            while node:
+                if node in ops:
+                    return ops[node]
+                node = node.partition("/")[2]  # round what is in a loop is the name of the loop
+        return None
 
     def function_def(self, name: str) -> FunctionDef:
         """The function as a proto that can be registered under a name."""
@@ -47,6 +62,8 @@ class Emitted:
         results = [self.writer.add("Identity", [ref])[0] for ref in self.outputs]
         return self.writer.finish(name, results, self.must_run)
 
+
+_FAILED_NODE = re.compile(r"(?:\{\{function_node ([^}\s]+)\}\})?\{\{node ([^}\s]+)\}\}")
 
 BoxerFactory = Callable[[FunctionWriter, Mapping[int, Ref]], Boxer]
 """Makes the boxer, given the writer and the refs of whole and local arguments."""
@@ -77,8 +94,9 @@ class Emitter:
         self.arrival = arrival or plan.mesh.flat
         self.moves = find_moves(graph, plan)
         self.writer = FunctionWriter()
-        self.emitted = Emitted(self.writer)
+        self.emitted = Emitted(self.writer, graph)
         self.step = Frame(self.writer)
+        self.emitted.op_of[""] = self.step.op_of
         self.control = ControlWriter(self)
         self._nodes: list[list[list[str]]] = []
         self._effects = frozenset(graph.effects)
@@ -202,6 +220,7 @@ class Emitter:
         """Takes down the nodes that an op was written as, for each part."""
         op, choice = self.graph.ops[index], self.plan.choices[index]
         self._nodes.append(nodes)
+        frame.op_of.update((name, index) for names in nodes for name in names)
         frame.own.update(op.outputs)
         if index in self._effects:
             frame.must_run += [name for names in nodes for name in names]

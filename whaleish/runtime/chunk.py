@@ -19,7 +19,9 @@ class Chunk:
         or, for what fires once, 0; returns its outputs, with the new state behind them.
       state: makes the state with which a run begins; None for a chunk without. A sum over micro-batches is a state:
         the chunk adds to it, and who reads its last value reads the whole sum.
+      source: of an error that the work raised the line of the user's ("train.py:24"); "" where that is unknown.
     """
 
     work: Work
     state: Callable[[], Sequence[Any]] | None = None
+    source: Callable[[BaseException], str] = lambda _: ""

@@ -29,9 +29,11 @@ class StageError(RuntimeError):
       micro_batch: None for what runs once.
     """
 
-    def __init__(self, spec: ActorSpec, what: str, micro_batch: int | None, error: BaseException) -> None:
+    def __init__(
+        self, spec: ActorSpec, what: str, micro_batch: int | None, error: BaseException, source: str = ""
+    ) -> None:
         self.chunk, self.stage, self.micro_batch = spec.name, spec.stage, micro_batch
-        self.source = _users_line(error) or spec.source
+        self.source = source or _users_line(error) or spec.source
         of_stage = "" if spec.stage is None else f" of stage {spec.stage}"
         when = f"{spec.phase} the micro-batches" if micro_batch is None else f"at micro-batch {micro_batch}"
         where = f", {self.source}" if self.source else ""
@@ -173,7 +175,8 @@ class _Run:
             if len(outputs) < self.outputs_needed[name]:
                 raise ValueError(f"it returned {len(outputs)} outputs; {self.outputs_needed[name]} are read")
         except BaseException as error:
-            raise StageError(spec, kind, number, error) from error
+            source = self.chunks[name].source(error) if name in self.chunks else ""
+            raise StageError(spec, kind, number, error, source) from error
         if self.trace is not None:
             end, process = time.perf_counter(), self.executor.process
             self.trace.add(Event(name, actor.queue, process, number, begin, end, nbytes(outputs), kind))
