@@ -6,11 +6,14 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 import whaleish as wh
 from tests.products import either, pairwise
-from tests.transparency.pipes import BLOCKS, MICRO_BATCHES, NETS, OPTIMIZERS, Outcome, Pipe, compare
+from tests.transparency.pipes import BLOCKS, MICRO_BATCHES, NETS, OPTIMIZERS, NoPipe, Outcome, Pipe, compare, make
+from tests.transparency.precision import computing_in
 
 SCHEDULES = ["gpipe", "1f1b", "interleaved(2)", "zb-h1"]
 
@@ -130,6 +133,34 @@ def test_on_real_ranks(
 def test_in_three_dimensions_on_real_ranks(ranks: Any, inside: bool) -> None:
     for outcome in ranks.run(_on_four_ranks, inside, timeout=150):
         check(outcome, Pipe(2), 4)
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_batches_that_arrive_in_parts(ranks: Any, replicas: int) -> None:
+    """Each rank has some rows of the batch; stages see all of them. Of 7 rows in 4 micro-batches none is even."""
+    for found, expected in ranks.run(_batches_in_parts, replicas, timeout=120):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+
+
+def _batches_in_parts(replicas: int) -> tuple[list[float], list[float]]:
+    """Losses of steps on rows that `distribute_dataset` deals out, and that each rank has itself."""
+    wh.init()
+    scope = Pipe(2, 4) if replicas == 1 else Pipe(1, 4, outer=lambda: wh.replica(2))
+    with computing_in("float64"):
+        alone, _, plain_step = make("woven", NoPipe(scope.stages), "clipped")
+        plain = tf.function(plain_step)
+        spread = [make("woven", scope, "clipped")[2] for _ in range(2)]
+        dealt, local = wh.function(spread[0]), wh.function(spread[1], inputs="local")
+        rng = np.random.default_rng(5)
+        x, y = alone.draw(rng, 21)
+        batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(7)
+        found, expected = [], []
+        for part, (own_x, own_y) in zip(wh.distribute_dataset(batches), batches, strict=True):
+            rows = slice(0, 4) if wh.rank() == 0 else slice(4, 7)
+            found += [float(dealt(*part)), float(local(own_x[rows], own_y[rows]))]
+            expected += [float(plain(own_x, own_y))] * 2
+    return found, expected
 
 
 def _on_rank(net: str, pipe: Pipe, optimizer: str, batch: int) -> Outcome:
