@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whaleish.boxing.horovod import EVERYBODY
 from whaleish.mesh import Mesh
@@ -66,5 +66,16 @@ def set_of(ranks: tuple[int, ...], size: int) -> int:
 
         # The program may have made the same set, and Horovod makes no set twice; what there is only this tells.
         there = {tuple(members): number for number, members in known._basics._get_process_set_ids_and_ranks().items()}
-        _made[ranks] = there[ranks] if ranks in there else hvd.add_process_set(list(ranks)).process_set_id
+        _made[ranks] = there[ranks] if ranks in there else _add(ranks, hvd)
     return _made[ranks]
+
+
+def _add(ranks: tuple[int, ...], hvd: Any) -> int:
+    try:
+        return int(hvd.add_process_set(list(ranks)).process_set_id)
+    except Exception as error:
+        raise RuntimeError(
+            f"Horovod makes no process set for the ranks {list(ranks)}, among which this step communicates ({error}). "
+            "Where the program calls hvd.init() itself, let it call wh.init() before, or "
+            'hvd.init(process_sets="dynamic"), or start it by `whaleish run`'
+        ) from error

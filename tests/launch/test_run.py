@@ -12,6 +12,7 @@ import pytest
 from tests.cluster.harness import ROOT, run_script
 from tests.products import either
 from whaleish import cli
+from whaleish.launch.run import environment
 
 START = """
 import os, sys, time
@@ -137,3 +138,11 @@ def test_a_missing_command_is_a_usage_error(capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.main([])
     assert "required: command" in capsys.readouterr().err
+
+
+def test_process_sets_can_be_made_later_unless_the_user_says_no(monkeypatch):
+    """Also by a program that calls `hvd.init()` itself: Horovod asks the environment."""
+    monkeypatch.delenv("HOROVOD_DYNAMIC_PROCESS_SETS", raising=False)
+    assert environment()["HOROVOD_DYNAMIC_PROCESS_SETS"] == "1"
+    monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "0")
+    assert environment()["HOROVOD_DYNAMIC_PROCESS_SETS"] == "0"

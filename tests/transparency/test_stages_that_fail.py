@@ -119,6 +119,17 @@ def test_a_rank_that_is_killed_in_a_step() -> None:
     assert "rank 1" in output
 
 
+def test_horovod_started_without_dynamic_process_sets() -> None:
+    """Stages of two ranks among three need a set of their own, which the program's own `hvd.init()` has ruled out."""
+    script = "import horovod.tensorflow as hvd\n\nhvd.init()\n" + STEP.replace(
+        "h = tf.matmul(x, w)\n", "h = tf.matmul(x, w)\n            with wh.stage():\n                h = tf.exp(h)\n"
+    )
+    result = run_script(3, script, timeout=90, env={"HOROVOD_DYNAMIC_PROCESS_SETS": "0"})
+    assert not result.timed_out
+    assert result.status != 0
+    assert 'hvd.init(process_sets="dynamic"), or start it by `whaleish run`' in result.output
+
+
 def test_a_slow_rank_makes_the_step_slower_and_nothing_else(ranks: Any) -> None:
     """One stage's process stands still for a while, in the middle of steps."""
     for losses, expected, seconds in ranks.run(_with_a_pause, timeout=120):

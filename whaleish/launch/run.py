@@ -40,5 +40,8 @@ def run(
 
 
 def environment() -> dict[str, str]:
-    """What the ranks inherit: this environment, with this Python's scripts (horovodrun, mpirun) found first."""
-    return {**os.environ, "PATH": machine.search_path()}
+    """What the ranks inherit: this environment, with this Python's scripts (horovodrun, mpirun) found first.
+
+    Horovod may make process sets later on, also where the program calls `hvd.init()` before `wh.init()`.
+    """
+    return {"HOROVOD_DYNAMIC_PROCESS_SETS": "1", **os.environ, "PATH": machine.search_path()}
