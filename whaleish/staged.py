@@ -28,7 +28,7 @@ from whaleish.rewrite.entry import entry_function
 from whaleish.rewrite.expand import expand
 from whaleish.runtime import EACH, Executor, Trace, Transfer
 from whaleish.runtime import Chunk as Work
-from whaleish.state import assigned_number, forget_assigned, lay_out, moves, settle_all, storage
+from whaleish.state import Resource, assigned_number, forget_assigned, lay_out, moves, settle_all, storage
 from whaleish.transfers import HorovodTransport, Kind
 from whaleish.world import World
 from whaleish.writer import FunctionWriter
@@ -150,7 +150,8 @@ class StagedProgram:
 class RunningChunk:
     """A chunk as the work of an actor: from what it reads to what it gives, piece by piece.
 
-    Of a total over micro-batches, and of what is joined, it keeps as its state what came of the earlier ones.
+    Totals over micro-batches are added up in place, in resources; of what is joined it keeps as its state what came of
+    the earlier ones.
     """
 
     def __init__(
@@ -165,14 +166,21 @@ class RunningChunk:
         self.chunk = chunk
         self._micro_batches, self._world, self._functions = micro_batches, world, functions
         self._prefix, self._sets = f"{name}_{str(chunk.key).replace(' ', '_')}", sets
-        times = range(micro_batches) if chunk.key.phase == EACH else range(1)
-        self._made = [self._make(firing) for firing in times]
+        times = micro_batches if chunk.key.phase == EACH else 1
+        self._made = [self._make(firing, times) for firing in range(times)]
         self._handles: list[tf.Tensor] = []
         self._guard = [tf.constant(0, tf.int32)] if world.distributed else []
         _, emitted = self._made[0]
+        self._totals = [
+            Resource(
+                tf.TensorShape(total.shape), tf.as_dtype(total.dtype), total.device, f"{self._prefix}.{total.piece}"
+            )
+            for total in emitted.totals
+        ]
         self._gives = [give for give, count in zip(chunk.gives, emitted.pieces, strict=True) for _ in range(count)]
-        self._kept = [place for place, give in enumerate(self._gives) if give.axis is not None]
-        self.work = Work(self._run, (lambda: [()] * len(self._kept)) if self._kept else None, self._source)
+        joined = [piece for piece, give in enumerate(self._gives) if give.axis is not None and not adds_up(give)]
+        self._joined = joined
+        self.work = Work(self._run, (lambda: [()] * len(joined)) if joined else None, self._source)
 
     def functions(self) -> Iterator[tuple[int, Emitted]]:
         """For each firing the function that it runs."""
@@ -191,21 +199,21 @@ class RunningChunk:
         """One firing.
 
         Args:
-          inputs: pieces, then what only has to be waited for, then the state: for each piece that is kept the total so
-            far, or a tuple of what came of each micro-batch.
+          inputs: pieces, then what only has to be waited for, then the state: for each piece that is joined a tuple of
+            what came of each micro-batch so far.
         """
         name, emitted = self._made[firing]
-        kept = inputs[len(inputs) - len(self._kept) :] if self._kept else []
+        before = inputs[len(inputs) - len(self._joined) :] if self._joined else []
         pieces = inputs[: len(emitted.emitted.arguments) - len(self._handles)]
-        sums = [total for place, total in zip(self._kept, kept, strict=True) if adds_up(self._gives[place])]
-        given = [*pieces, *self._handles, *self._guard, *(sums if firing else ())]
-        values = tf_private.call_function(name, given, len(self._gives))
-        state = []
-        for place, before in zip(self._kept, kept, strict=True):
-            give, value = self._gives[place], values[place]
-            state.append(value if adds_up(give) else (*before, value))
-            if not adds_up(give) and firing == self._micro_batches - 1:
-                values[place] = _joined(give, state[-1])
+        given = [*pieces, *self._handles, *self._guard, *(total.handle for total in self._totals)]
+        values: list[Any] = [None] * len(self._gives)
+        made = tf_private.call_function(name, given, len(emitted.outputs))
+        for piece, value in zip(emitted.outputs, made, strict=True):
+            values[piece] = value
+        state = [(*earlier, values[piece]) for piece, earlier in zip(self._joined, before, strict=True)]
+        if firing == self._micro_batches - 1:
+            for piece, every in zip(self._joined, state, strict=True):
+                values[piece] = _joined(self._gives[piece], every)
         return [None, *values, *state]
 
     def _source(self, error: BaseException) -> str:
@@ -217,8 +225,8 @@ class RunningChunk:
         return ""
 
     @collector_paused()
-    def _make(self, firing: int) -> tuple[str, EmittedChunk]:
-        """The function for a micro-batch."""
+    def _make(self, firing: int, times: int) -> tuple[str, EmittedChunk]:
+        """The function for a micro-batch, one of so many."""
         mesh, world = self.chunk.plan.mesh, self._world
         parts = mesh.parts_at(firing)
         if world.distributed:
@@ -231,7 +239,8 @@ class RunningChunk:
             guard = writer.argument("guard", "int32", ())
             return HorovodBoxer(writer, mesh, parts[0], devices[0], self._prefix, guard, self._sets)
 
-        emitted = emit_chunk(self.chunk, parts, devices, make_boxer, further=firing > 0)
+        first, last = firing == 0, firing == times - 1
+        emitted = emit_chunk(self.chunk, parts, devices, make_boxer, first=first, last=last)
         return self._functions.register(emitted.emitted.function_def(""), emitted.emitted.bodies), emitted
 
 

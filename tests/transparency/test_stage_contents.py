@@ -14,6 +14,7 @@ import tensorflow as tf
 import whaleish as wh
 from tests.transparency.compare import difference
 from tests.transparency.precision import computing_in
+from whaleish.runtime import StageError
 
 layers = keras.layers
 BATCH, WIDTH, CLASSES, MICRO_BATCHES = 10, 32, 10, 4
@@ -147,6 +148,43 @@ def test_a_gradient_that_only_waits_for_micro_batches(world_of: int) -> None:
     staged = wh.function(lambda x: gradients(x, lambda: wh.pipeline(4), wh.stage))
     for ours, expected in zip(staged(x), gradients(x, contextlib.nullcontext, contextlib.nullcontext), strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("world_of", [2], indirect=True)
+def test_a_step_that_failed_leaves_nothing_behind(world_of: int) -> None:
+    """No variable is changed, and sums begun over micro-batches are no part of the next step's; nor are they kept."""
+    w, v = (tf.Variable(tf.random.stateless_uniform([4, 4], [1, k], dtype="float64")) for k in range(2))
+
+    @wh.function
+    def step(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            with wh.pipeline(4, "F0 F1 F2 F3 B0 B1 B2 B3\nF0 B0 F1 B1 F2 B2 F3 B3"):
+                with wh.stage():
+                    h = tf.matmul(x, w)
+                with wh.stage():
+                    h = tf.debugging.check_numerics(tf.matmul(tf.sqrt(h), v), "not finite")
+            loss = tf.reduce_mean(h * h)
+        for variable, gradient in zip([w, v], tape.gradient(loss, [w, v]), strict=True):
+            variable.assign_sub(gradient)
+        return loss
+
+    good, before = np.random.default_rng(0).uniform(size=(8, 4)), [w.numpy(), v.numpy()]
+    bad = good.copy()
+    bad[7] = -1  # in the last micro-batch: gradients of the others have been added up
+    with pytest.raises(StageError, match="stage 1 failed at micro-batch 3"):
+        step(bad)
+    assert all(np.array_equal(variable, value) for variable, value in zip([w, v], before, strict=True))
+    step(good)
+    with tf.GradientTape() as tape:
+        w_, v_ = map(tf.constant, before)
+        tape.watch([w_, v_])
+        loss = tf.reduce_mean(tf.square(tf.matmul(tf.sqrt(tf.matmul(good, w_)), v_)))
+    for variable, value, gradient in zip([w, v], before, tape.gradient(loss, [w_, v_]), strict=True):
+        np.testing.assert_allclose(variable, value - gradient, rtol=1e-12)
+    running = step.program_for(good)._running.values()
+    totals = [total for chunk in running for total in chunk._totals]
+    assert totals
+    assert not any(total.exists() for total in totals)
 
 
 def normalised() -> tuple[list[Any], Half, Half]:

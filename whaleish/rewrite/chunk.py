@@ -7,72 +7,102 @@ from dataclasses import dataclass
 
 from whaleish.boxing.local import LocalBoxer
 from whaleish.chunks import Chunk, Give
-from whaleish.mesh import Mesh
+from whaleish.mesh import Mesh, Shape
 from whaleish.rewrite.emit import BoxerFactory, Emitted, Emitter
 from whaleish.rewrite.expand import expand
-from whaleish.sbp import P
-from whaleish.writer import FunctionWriter, Ref
+from whaleish.sbp import Sbp
+from whaleish.writer import Ref
+
+
+@dataclass(frozen=True)
+class Total:
+    """A piece of what is added up over the micro-batches, which lies in a resource in between.
+
+    Attributes:
+      piece: which of the chunk's pieces it is. shape: None where it is unknown. device: where it lies.
+    """
+
+    piece: int
+    shape: Shape | None
+    dtype: str
+    device: str
 
 
 @dataclass
 class EmittedChunk:
     """A function that runs a chunk once.
 
-    Its arguments are those of `emitted.arguments`, then what the boxer asked for, then the running totals, in the order
-    of the gives that are added up.
+    Its arguments are those of `emitted.arguments`, then what the boxer asked for, then the handle of each total.
 
     Attributes:
-      pieces: for each give as how many of the outputs it comes, one after another.
+      pieces: for each give as how many pieces it comes, one after another.
+      outputs: which of the pieces the function returns; before the last micro-batch no totals.
+      totals: none where there is one micro-batch only.
     """
 
     emitted: Emitted
     pieces: tuple[int, ...]
+    outputs: tuple[int, ...]
+    totals: tuple[Total, ...]
 
 
 def emit_chunk(
-    chunk: Chunk, parts: Sequence[int], devices: Sequence[str], make_boxer: BoxerFactory, *, further: bool
+    chunk: Chunk, parts: Sequence[int], devices: Sequence[str], make_boxer: BoxerFactory, *, first: bool, last: bool
 ) -> EmittedChunk:
     """Writes a chunk for the parts of one micro-batch that this process holds.
 
     Args:
       parts: numbers of the parts of the mesh of the chunk's stage. devices: of each.
-      further: whether it adds to what came of earlier micro-batches.
+      first, last: whether it is the first micro-batch, and the last.
     """
     graph, plan = expand(chunk.graph, chunk.plan)
     emitter = Emitter(graph, plan, parts, devices, plan.mesh)
     emitted = emitter.run(make_boxer)
-    made, results, pieces = iter(emitted.outputs), [], []
-    for give in chunk.gives:
-        places = emitter.distinct(give.layout)
-        refs = [next(made) for _ in places]
-        if adds_up(give):
-            own = [emitter.devices[place] for place in places]
-            refs = _added(emitter.writer, plan.mesh, give, refs, own, further)
-        results += refs
-        pieces.append(len(refs))
-    emitted.outputs = results
-    return EmittedChunk(emitted, tuple(pieces))
+    made, refs, totals, pieces = iter(emitted.outputs), list[Ref | None](), list[Total](), list[int]()
+    for give, tensor in zip(chunk.gives, graph.outputs, strict=True):
+        shape, places = graph.tensors[tensor].shape, emitter.distinct(give.layout)
+        pieces.append(len(places))
+        for place in places:
+            ref = next(made)
+            if not adds_up(give) or (first and last):
+                refs.append(ref)
+                continue
+            own = None if shape is None else plan.mesh.local_shape(shape, give.layout, emitter.parts[place])
+            total = Total(len(refs), own, emitter.writer.dtypes[ref], emitter.devices[place])
+            totals.append(total)
+            refs.append(_add_up(emitted, total, ref, give, plan.mesh, first, last))
+    emitted.outputs = [ref for ref in refs if ref is not None]
+    returned = tuple(piece for piece, ref in enumerate(refs) if ref is not None)
+    return EmittedChunk(emitted, tuple(pieces), returned, tuple(totals))
 
 
 def adds_up(give: Give) -> bool:
-    """Whether what is given is the running total over the micro-batches."""
-    return give.axis is not None and not give.layout[give.axis].is_split
+    """Whether what is given is the total over the micro-batches."""
+    return give.axis is not None and not _over(give).is_split
 
 
-def _added(
-    writer: FunctionWriter, mesh: Mesh, give: Give, refs: list[Ref], devices: Sequence[str], further: bool
-) -> list[Ref]:
-    """The total so far: what came before, an argument for each piece, and what was made now."""
+def _over(give: Give) -> Sbp:
     assert give.axis is not None
-    over = give.layout[give.axis]
-    boxer = LocalBoxer(writer, mesh, (), ())
-    totals = []
-    for ref, device in zip(refs, devices, strict=True):
-        if over.is_local:  # the whole is the mean of the micro-batches' own
-            share = writer.const(1 / mesh.axes[give.axis].size, writer.dtypes[ref], device)
-            (ref,) = writer.add("Mul", [ref, share], device=device)
-        if further:
-            before = writer.argument("total", writer.dtypes[ref], None)
-            ref = boxer.reduce([before, ref], P if over.is_local else over, device)
-        totals.append(ref)
-    return totals
+    return give.layout[give.axis]
+
+
+def _add_up(emitted: Emitted, total: Total, ref: Ref, give: Give, mesh: Mesh, first: bool, last: bool) -> Ref | None:
+    """Adds what was made now to the total, in place; after the last micro-batch returns it, and frees its storage."""
+    writer, device, dtype, over = emitted.writer, total.device, total.dtype, _over(give)
+    handle = writer.argument("total", "resource", total.shape, dtype)
+    if over.is_local and give.axis is not None:  # the whole is the mean of the micro-batches' own
+        (ref,) = writer.add("Mul", [ref, writer.const(1 / mesh.axes[give.axis].size, dtype, device)], device=device)
+    sums = over.is_local or (over.kind == "P" and dtype != "bool")
+    if not first and not sums:
+        (before,) = writer.add("ReadVariableOp", [handle], device=device, dtype=dtype)
+        ref = LocalBoxer(writer, mesh, (), ()).reduce([before, ref], over, device)
+    assign = "AssignAddVariableOp" if sums and not first else "AssignVariableOp"
+    added, read, freed = (writer.fresh(name) for name in ("add_up", "total", "free"))
+    writer.add(assign, [handle, ref], name=added, device=device)
+    if not last:
+        emitted.must_run.append(added)
+        return None
+    (whole,) = writer.add("ReadVariableOp", [handle], name=read, device=device, controls=[added], dtype=dtype)
+    writer.add("DestroyResourceOp", [handle], name=freed, device=device, controls=[read], ignore_lookup_error=True)
+    emitted.must_run.append(freed)
+    return whole

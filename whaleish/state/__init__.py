@@ -4,10 +4,12 @@ from whaleish.state.assigned import assigned, assigned_number, assigned_text, fo
 from whaleish.state.creator import install, uninstall
 from whaleish.state.ranks import broadcast_from_chief, gather
 from whaleish.state.storage import Storage, lay_out, moves, not_laid_out, pin, pins, settle_all, storage
+from whaleish.state.tf_private import Resource
 from whaleish.state.variable import LaidOutVariable
 
 __all__ = [
     "LaidOutVariable",
+    "Resource",
     "Storage",
     "assigned",
     "assigned_number",
