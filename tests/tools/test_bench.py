@@ -47,6 +47,14 @@ def test_targets_say_what_they_ask():
     assert PROMISE.text() == "ours: sent over promised, at most 1.02"
 
 
+def test_a_target_may_divide_each_side_before():
+    ratio = Target(("ours", "seconds"), ("theirs", "seconds"), 1, over=("own base", "other base"))
+    measured = figures() | {"own base": Figures([0.5, 0.5, 0.5]), "other base": Figures([2.0, 2.0, 2.0])}
+    assert quotient(ratio, measured) == 4.0 / 3.0  # medians of (2, 8, 4) and (1, 4, 3)
+    assert math.isnan(quotient(ratio, figures()))
+    assert ratio.text() == "ours: seconds over own base's, by theirs's over other base's, at most 1"
+
+
 def test_a_target_may_be_a_figure_alone():
     fast, small = Target(("ours", "seconds"), None, 2), Target(("ours", "peak"), None, 3e9)
     measured = figures()
@@ -126,7 +134,7 @@ def test_targets_speak_of_contestants_that_exist(benchmark):
     module = importlib.import_module(f"tools.bench.{benchmark.name.replace('-', '_')}")
     if hasattr(module, "BUILDERS"):
         named = {line[0] for target in benchmark.targets for line in (target.above, target.below) if line}
-        assert named <= set(module.BUILDERS)
+        assert named <= {*module.BUILDERS, *getattr(module, "PEERS", ())}
         ours = [name.startswith("whaleish") for name in module.BUILDERS]
         assert any(ours)
         assert ours == sorted(ours), "whaleish comes last"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,14 @@ class Target:
       above, below: the line: (contestant, figure) over and under it. Figures are those of `measure.Figures`. Where
         nothing is below, the figure itself is meant, in seconds or bytes.
       limit: what the quotient may be at most; at least, if `at_least`.
+      over: two contestants by whose figures those of above and below are divided before.
     """
 
     above: tuple[str, str]
     below: tuple[str, str] | None
     limit: float
     at_least: bool = False
+    over: tuple[str, str] | None = None
 
     def text(self) -> str:
         who, figure = self.above
@@ -47,8 +49,18 @@ class Target:
         if self.below is None:
             return f"{who}: {figure}{', MB' if self.unit > 1 else ''}, {limit}"
         other, other_figure = self.below
+        if self.over:
+            first, second = self.over
+            return f"{who}: {figure} over {first}'s, by {other}'s over {second}'s, {limit}"
         second = other_figure if who == other else f"{other}'s"
         return f"{who}: {figure} over {second}, {limit}"
+
+    def parts(self) -> list[Target]:
+        """The quotients of which a target with `over` is the first by the second."""
+        assert self.over is not None
+        assert self.below is not None
+        sides = zip((self.above, self.below), self.over, strict=True)
+        return [replace(self, above=side, below=(other, side[1]), over=None) for side, other in sides]
 
     @property
     def unit(self) -> float:

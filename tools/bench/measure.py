@@ -57,6 +57,9 @@ def quotient(target: Target, figures: Mapping[str, Figures]) -> float:
     Steps that were taken by turns are divided one by one, and the median of that is taken: other load on the machine
     then weighs on both.
     """
+    if target.over:
+        first, second = (quotient(part, figures) for part in target.parts())
+        return first / second if second else float("nan")
     who, figure = target.above
     if target.below is None:
         return figures[who].median(figure) if who in figures else float("nan")

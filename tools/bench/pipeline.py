@@ -37,6 +37,50 @@ def horovod(size: Size = BERT_BASE) -> Contestant:
     return Contestant(lambda: float(step(x, y)))
 
 
+def tensorflow_alone(size: Size = BERT_BASE) -> Contestant:
+    """All layers in the process of rank 0, while the others wait: what a step computes."""
+    if os.environ.get("HOROVOD_RANK", "0") != "0":
+        return Contestant(lambda: 0.0)
+    layers = encoder.make(size)
+    weights = encoder.weights_of(layers)
+    x, y = encoder.data(size)
+
+    @tf.function
+    def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            h = x
+            for layer in layers:
+                h = layer(h)
+            loss = encoder.loss_of(h, y)
+        encoder.update(weights, tape.gradient(loss, weights))
+        return loss
+
+    return Contestant(lambda: float(step(x, y)))
+
+
+def pytorch_alone(size: Size = BERT_BASE) -> Contestant:
+    """The same in PyTorch."""
+    import torch
+
+    from tools.bench.encoder_torch import Layer
+
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    if os.environ.get("HOROVOD_RANK", "0") != "0":
+        return Contestant(lambda: 0.0)
+    module = torch.nn.Sequential(*(Layer(size, number) for number in range(size.layers)))
+    optimizer = torch.optim.SGD(module.parameters(), lr=encoder.RATE)
+    x, y = (torch.from_numpy(tensor.numpy()) for tensor in encoder.data(size))
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(module(x), y)
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    return Contestant(step)
+
+
 def pytorch(size: Size = BERT_BASE) -> Contestant:
     """`torch.distributed.pipelining` with the same stages and schedule; here only where PyTorch can be imported."""
     import torch
@@ -96,8 +140,10 @@ def whaleish(size: Size = BERT_BASE) -> Contestant:
     return Contestant(lambda: float(step(x, y)))
 
 
+PEERS: Builders = {"pytorch alone": pytorch_alone, "pytorch": pytorch}
 BUILDERS: Builders = {
+    "tensorflow alone": tensorflow_alone,
     "horovod": horovod,
-    **({"pytorch": pytorch} if importlib.util.find_spec("torch") else {}),
+    **(PEERS if importlib.util.find_spec("torch") else {}),
     "whaleish": whaleish,
 }

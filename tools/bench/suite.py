@@ -83,6 +83,7 @@ PIPELINE = Benchmark(
     [
         Target(("horovod", "seconds"), ("whaleish", "seconds"), 2.32, at_least=True),
         Target(("whaleish", "peak"), ("horovod", "peak"), 0.6),
+        Target(("whaleish", "seconds"), ("pytorch", "seconds"), 1.0, over=("tensorflow alone", "pytorch alone")),
     ],
     steps=3,
     warm=1,
@@ -90,6 +91,16 @@ PIPELINE = Benchmark(
     rate="250mbit",
     curve=("1gbit", "none", "100mbit"),
     memory=True,
+)
+PIPELINE_SCHEDULES = Benchmark(
+    "pipeline-schedules",
+    "a transformer of 4 layers, 512 wide, 16 sequences of 64, SGD; 4 micro-batches on 2 virtual devices in one process",
+    [
+        Target((f"whaleish {schedule}", "seconds"), ("whaleish 1f1b", "seconds"), 1.0)
+        for schedule in ("zb-h1", "interleaved(2)")
+    ],
+    steps=10,
+    threads=(1, 2),
 )
 PIPELINE_RUNTIME = Benchmark(
     "pipeline-runtime",
@@ -123,6 +134,7 @@ SUITE = {
         ONE_PROCESS,
         TRANSFORMER,
         PIPELINE,
+        PIPELINE_SCHEDULES,
         PIPELINE_RUNTIME,
         PIPELINE_TRANSFERS,
         COMPILE,
