@@ -15,20 +15,17 @@ Names say nothing here: gradients of `tf.custom_gradient` and of called function
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from whaleish.graph import BACKWARD, UPDATE, LogicalGraph, layout_bytes
+from whaleish.graph import UPDATE, LogicalGraph
+from whaleish.planner.chain import check_chain
+from whaleish.planner.kinds import BACKWARD_UNIT, FORWARD_UNIT, TIMELESS, UPDATE_UNIT, scoped_stages, unit_kinds
 from whaleish.planner.mates import join_alike
+from whaleish.planner.presence import Presence
 from whaleish.planner.roles import PlanError
 from whaleish.planner.stages import Stages
 from whaleish.planner.units import Units
 from whaleish.rules.variables import READS
-
-_NAMES = frozenset(["Identity", "PreventGradient", "StopGradient"])
-
-_TIMELESS, _FORWARD, _BACKWARD, _UPDATE = range(4)
-_IMMOVABLE = 1 << 60
 
 
 def place_ops(graph: LogicalGraph, stages: Stages) -> tuple[int, ...]:
@@ -40,7 +37,7 @@ def place_ops(graph: LogicalGraph, stages: Stages) -> tuple[int, ...]:
     placement = _Placement(graph, stages)
     placement.run()
     if stages.micro_batches:
-        placement.check_chain()
+        check_chain(placement.units, placement.kind, placement.scoped, placement.at)
     return tuple(placement.at[placement.units.of[index]] or 0 for index in range(len(graph.ops)))
 
 
@@ -48,27 +45,28 @@ class _Placement:
     """Ops joined to units, and the stage of each.
 
     Attributes:
+      kind: of each unit. scoped: the stages of those under `stage` scopes.
       at: of each unit, once it is known. home: of each variable's handle.
     """
 
     def __init__(self, graph: LogicalGraph, stages: Stages) -> None:
         self.graph, self.stages, self.units = graph, stages, Units(graph)
-        self.kind = self._kinds()
+        self.kind, self.scoped = unit_kinds(self.units), scoped_stages(self.units, stages)
         self.at: dict[int, int | None] = dict.fromkeys(self.units.members)
         self.home: dict[int, int] = {}
-        self.there: dict[int, Counter[int]] = {}  # tensor -> stage -> how many units make or read it there
-        self.same = _same(graph)
         self.batch = {  # the inputs of the step that stages read
             tensor
             for unit, given in self.units.given.items()
             for tensor in given
-            if self.kind[unit] == _FORWARD and self._scope_of(unit) is not None and graph.tensors[tensor].shape != ()
+            if self.kind[unit] == FORWARD_UNIT and unit in self.scoped and graph.tensors[tensor].shape != ()
         }
+        timeless = (self.units.makes(unit) for unit, kind in self.kind.items() if kind == TIMELESS)
+        self.present = Presence(graph, self.batch.union(*timeless))
 
     def run(self) -> None:
         """Finds the stage of every unit."""
         self._fix()
-        self._choose(unit for unit in self.units.order if self.kind[unit] != _UPDATE)
+        self._choose(unit for unit in self.units.order if self.kind[unit] != UPDATE_UNIT)
         self._join_updates()
         self._sweep()
         self._choose(self.units.order)
@@ -76,70 +74,11 @@ class _Placement:
             if variable.handle in self.home:
                 self.at[self.units.maker(variable.handle)] = self.home[variable.handle]
 
-    def check_chain(self) -> None:
-        """Raises where what runs for each micro-batch does not go through the stages one after another."""
-        scoped = {unit for unit in self.units.order if self._scope_of(unit) is not None}
-        for unit in self.units.order:
-            kind, stage = self.kind[unit], self.at[unit]
-            if kind not in (_FORWARD, _BACKWARD) or stage is None:
-                continue
-            for tensor in self.units.reads[unit]:
-                maker = self.units.maker(tensor)
-                before = self.at[maker]
-                if before is None or self.kind[maker] != kind:
-                    continue
-                if kind == _FORWARD and before > stage:
-                    raise PlanError(
-                        f"stage {before} feeds stage {stage}: {self.graph.place(maker)} is on stage {before}, and "
-                        f"{self.graph.place(unit)} on stage {stage} reads it. A micro-batch goes through the stages of "
-                        "a pipeline in the order in which the code enters them: enter them in the order of the data"
-                    )
-                if kind == _BACKWARD and before < stage:
-                    raise PlanError(
-                        f"the gradients go back and forth between stages: {self.graph.place(unit)} on stage {stage} "
-                        f"needs {self.graph.place(maker)} of stage {before}. A pipeline goes forward once and back "
-                        "once; put both into one stage, or take wh.pipeline() away"
-                    )
-                if kind == _FORWARD and before < stage and unit in scoped and maker not in scoped:
-                    self._refuse_between(maker, stage)
-
-    def _refuse_between(self, unit: int, stage: int) -> None:
-        """An op outside any stage is part of what lies before them all, or after them all."""
-        origin, seen = [unit], {unit}
-        while origin:
-            for tensor in self.units.reads[origin.pop()]:
-                maker = self.units.maker(tensor)
-                if self._scope_of(maker) is not None and self.kind[maker] == _FORWARD:
-                    raise PlanError(
-                        f"{self.graph.place(unit)} lies between stages {self.at[maker]} and {stage}, outside any "
-                        "wh.stage(): put it into one of them"
-                    )
-                if maker not in seen:
-                    seen.add(maker)
-                    origin.append(maker)
-
-    def _kinds(self) -> dict[int, int]:
-        kinds: dict[int, int] = {}
-        for unit in self.units.order:
-            phase, reads = self.units.phase(unit), self.units.reads[unit]
-            before = {kinds[other] for other in (*map(self.units.maker, reads), *self.units.controls(unit))}
-            if phase == UPDATE:
-                kinds[unit] = _UPDATE
-            elif (phase == BACKWARD and reads) or _BACKWARD in before:
-                kinds[unit] = _BACKWARD
-            else:
-                kinds[unit] = _FORWARD if unit in self.units.given or _FORWARD in before else _TIMELESS
-        return kinds
-
-    def _scope_of(self, unit: int) -> int | None:
-        found = (self.stages.of_path[self.graph.ops[index].scope] for index in self.units.members[unit])
-        return next((stage for stage in found if stage is not None), None)
-
     def _fix(self) -> None:
         """What the scopes say: of ops, and of variables by the ops that read them first."""
         writers: dict[int, tuple[int, int]] = {}
         for unit in self.units.order:
-            stage = self._scope_of(unit)
+            stage = self.scoped.get(unit)
             if stage is None:
                 continue
             for handle in self.units.uses[unit]:
@@ -154,7 +93,7 @@ class _Placement:
                             "write it there, or give each stage a variable of its own"
                         )
         for unit in self.units.order:
-            stage = self._scope_of(unit)
+            stage = self.scoped.get(unit)
             if any(handle in self.home for handle in self.units.uses[unit]):
                 self._put(unit, self._home_of(unit))
             elif stage is not None:
@@ -178,7 +117,7 @@ class _Placement:
                 homes.setdefault(group_of[handle], set()).add(stage)
         stage_of = {group: next(iter(stages)) for group, stages in homes.items() if len(stages) == 1}
         for unit in self.units.order:
-            if self.kind[unit] != _UPDATE or self.at[unit] is not None:
+            if self.kind[unit] != UPDATE_UNIT or self.at[unit] is not None:
                 continue
             ops = [self.graph.ops[index] for index in self.units.members[unit]]
             groups = [group_of[t] for op in ops for t in (*op.outputs, *op.inputs) if t in group_of]
@@ -210,8 +149,7 @@ class _Placement:
         if self.at[unit] is not None:
             return
         self.at[unit] = stage
-        for tensor in (*self._takes(unit), *self.units.makes(unit)):
-            self.there.setdefault(tensor, Counter())[stage] += 1
+        self.present.note((*self._takes(unit), *self.units.makes(unit)), stage)
         for handle in self.units.uses[unit]:
             if handle not in self.home:
                 self.home[handle] = stage
@@ -225,7 +163,7 @@ class _Placement:
             reader = todo.pop()
             for tensor in self.units.reads[reader]:
                 maker = self.units.maker(tensor)
-                if self.at[maker] is None and self.kind[maker] != _UPDATE:
+                if self.at[maker] is None and self.kind[maker] != UPDATE_UNIT:
                     self._put(maker, self._stage(reader))
                     todo.append(maker)
 
@@ -240,35 +178,25 @@ class _Placement:
         kind = self.kind[unit]
         places = {self._stage(maker) for maker in makers}
         alike = {self._stage(maker) for maker in makers if self.kind[maker] == kind}
-        if kind == _FORWARD and alike:
+        if kind == FORWARD_UNIT and alike:
             return max(alike)
-        if kind == _BACKWARD:
+        if kind == BACKWARD_UNIT:
             latest = min(alike, default=self.stages.count)
             known += [tensor for tensor in self.units.given.get(unit, ()) if tensor in self.batch]
-            places |= {s for s in range(self.stages.count) if any(self._is_there(tensor, s) for tensor in known)}
+            places |= {s for s in range(self.stages.count) if any(self.present.has(s, tensor) for tensor in known)}
             places = {stage for stage in places if stage <= latest} or {latest}
             # Where as many bytes are missing, a gradient goes on to what was kept of the forward rather than that to
             # it: others that read what was kept follow, and then all but the gradient stays where it is.
-            return min(places, key=lambda stage: (self._missing(known, stage), stage == latest, -stage))
-        return min(places, key=lambda stage: (self._missing(known, stage), stage))
-
-    def _missing(self, tensors: Iterable[int], stage: int, own: int | None = None) -> int:
-        """Bytes of tensors that nobody else has on a stage; `own` is where the asking unit counts as one."""
-        return sum(self._nbytes(t) for t in tensors if not self._is_there(t, stage, own))
-
-    def _is_there(self, tensor: int, stage: int, own: int | None = None) -> bool:
-        """Whether a stage has a tensor, or what it is another name of."""
-        source = self.same.get(tensor, tensor)
-        there = self.there.get(tensor, Counter())[stage] - (stage == own)
-        return there > 0 or (source != tensor and self.there.get(source, Counter())[stage] > 0)
+            return min(places, key=lambda stage: (self.present.missing(known, stage), stage == latest, -stage))
+        return min(places, key=lambda stage: (self.present.missing(known, stage), stage))
 
     def _sweep(self) -> None:
         """From the end: backward ops, and forward ones outside stages, to where the fewest bytes cross."""
         for unit in reversed(self.units.order):
             kind, own = self.kind[unit], self.at[unit]
-            if own is None or self.units.uses[unit] or self._scope_of(unit) is not None:
+            if own is None or self.units.uses[unit] or unit in self.scoped:
                 continue
-            if kind not in (_FORWARD, _BACKWARD):
+            if kind not in (FORWARD_UNIT, BACKWARD_UNIT):
                 continue
             made = self.units.makes(unit)
             readers = [reader for tensor in made for reader in self.units.readers.get(tensor, ()) if reader != unit]
@@ -278,7 +206,7 @@ class _Placement:
                 if self.kind[self.units.maker(t)] == kind
             ]
             after = [self._stage(reader) for reader in readers if self.kind[reader] == kind]
-            if kind == _FORWARD:
+            if kind == FORWARD_UNIT:
                 low, high = max(before, default=0), min(after, default=self.stages.count - 1)
             else:
                 low, high = max(after, default=0), min(before, default=self.stages.count - 1)
@@ -292,16 +220,15 @@ class _Placement:
         sent = 0
         for tensor in made:
             places = {self._stage(reader) for reader in self.units.readers.get(tensor, ()) if reader != unit}
-            sent += self._nbytes(tensor) * len(places - {stage})
+            sent += self.present.nbytes(tensor) * len(places - {stage})
         known = [t for t in self._takes(unit) if t in self.batch or self.at[self.units.maker(t)] is not None]
-        return sent + self._missing(known, stage, self.at[unit])
+        return sent + self.present.missing(known, stage, self.at[unit])
 
     def _move(self, unit: int, stage: int) -> None:
         own = self._stage(unit)
-        made = self.units.makes(unit)
-        for tensor in (*self._takes(unit), *made):
-            self.there.setdefault(tensor, Counter())[own] -= 1
-            self.there[tensor][stage] += 1
+        tensors = (*self._takes(unit), *self.units.makes(unit))
+        self.present.note(tensors, own, -1)
+        self.present.note(tensors, stage)
         self.at[unit] = stage
 
     def _takes(self, unit: int) -> list[int]:
@@ -310,23 +237,3 @@ class _Placement:
 
     def _stage(self, unit: int) -> int:
         return self.at[unit] or 0
-
-    def _nbytes(self, tensor: int) -> int:
-        """Of a whole tensor; a little for what has no fixed size.
-
-        The batch, and what is made of variables alone, count as more than anything: a weight may be small against what
-        it is applied to, as that of a convolution is, and were it to move, so would all the work that reads it.
-        """
-        if tensor in self.batch or self.kind[self.units.maker(tensor)] == _TIMELESS:
-            return _IMMOVABLE
-        spec = self.graph.tensors[tensor]
-        return layout_bytes(spec.shape or (), spec.dtype) or 8
-
-
-def _same(graph: LogicalGraph) -> dict[int, int]:
-    """Tensors that are others under another name -> what they are."""
-    found: dict[int, int] = {}
-    for op in graph.ops:
-        if op.type in _NAMES:
-            found[op.outputs[0]] = found.get(op.inputs[0], op.inputs[0])
-    return found
