@@ -33,3 +33,13 @@ def test_two_factors_are_taken_whole():
 def test_all_cases_are_every_combination(monkeypatch):
     monkeypatch.setenv(products.ALL, "1")
     assert pairwise(**FACTORS)[1] == list(itertools.product(*FACTORS.values()))
+
+
+def test_of_a_product_that_is_too_large_some_factors_are_whole_on_request(monkeypatch):
+    monkeypatch.setenv(products.ALL, "1")
+    names, cases = pairwise(whole=("d", "a"), **FACTORS)
+    assert names == "a,b,c,d"
+    found = [(case[3], case[0]) for case in cases]
+    assert all(pair in found for pair in itertools.product(FACTORS["d"], FACTORS["a"]))
+    assert all(value in factor for case in cases for value, factor in zip(case, FACTORS.values(), strict=True))
+    assert len(cases) < 24

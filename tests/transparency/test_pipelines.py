@@ -33,6 +33,7 @@ def check(outcome: Outcome, pipe: Pipe, devices: int) -> None:
 
 @pytest.mark.parametrize(
     *pairwise(
+        whole=("world_of", "micro_batches", "schedule"),
         net=list(NETS),
         world_of=[1, 2, 3, 4],
         micro_batches=list(MICRO_BATCHES),
@@ -58,7 +59,13 @@ def test_stages_that_take_turns(world_of: int, net: str) -> None:
 
 
 @pytest.mark.parametrize(
-    *pairwise(net=list(NETS), world_of=[2, 3], schedule=["1f1b", "zb-h1"], optimizer=list(OPTIMIZERS)),
+    *pairwise(
+        whole=("world_of", "schedule"),
+        net=list(NETS),
+        world_of=[2, 3],
+        schedule=["1f1b", "zb-h1"],
+        optimizer=list(OPTIMIZERS),
+    ),
     indirect=["world_of"],
 )
 def test_recomputation(net: str, world_of: int, schedule: str, optimizer: str) -> None:
@@ -107,6 +114,7 @@ def test_stages_of_unequal_size(world_of: int, net: str, devices: Any, inner: Ca
 @pytest.mark.ranks
 @pytest.mark.parametrize(
     *pairwise(
+        whole=("ranks", "micro_batches", "schedule"),
         net=["woven", "tied"],
         ranks=either([2, 4], [2, 3, 4]),
         micro_batches=either([None, 4, 7], [None, *MICRO_BATCHES]),
