@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import whaleish as wh
-from tests.transparency.pipes import Pipe
+from tests.transparency.pipes import Pipe, make
 from whaleish.arguments import take_call
 from whaleish.chunks import Key, cut, make_actors
 from whaleish.chunks.chunk import BACKWARD_TURN, FORWARD_TURN
@@ -198,3 +198,16 @@ def test_over_processes_transfers_take_time_and_registers(world_of: int) -> None
         for rate in (1e9, 1e6)
     )
     assert slow > 10 * fast
+
+
+@pytest.mark.parametrize("world_of", [4], indirect=True)
+def test_a_norm_over_all_gradients_sends_each_of_them_once(world_of: int) -> None:
+    """A clipped update is made in chunks after the norm, for which other chunks have summed the gradients already."""
+    sent = []
+    for optimizer in ("sgd", "clipped"):
+        net, _, step = make("plain", Pipe(2, 4, inner=wh.replica), optimizer)
+        x, y = net.draw(np.random.default_rng(0), 8)
+        found = re.search(r"boxings inside chunks send ([0-9.]+ kB)", wh.function(step).explain(x.astype("float32"), y))
+        assert found
+        sent.append(found[1])
+    assert sent[0] == sent[1]

@@ -27,7 +27,7 @@ from whaleish.planner.plan import Choice, Plan
 from whaleish.planner.units import Units
 from whaleish.rules.rows import MERGE_ROWS
 from whaleish.runtime import AFTER, BEFORE, EACH
-from whaleish.sbp import B
+from whaleish.sbp import B, Layout
 
 
 def cut(graph: LogicalGraph, plan: Plan) -> Chunks:
@@ -68,6 +68,7 @@ class _Cutter:
             for tensor, layout in zip(op.outputs, choice.outputs, strict=True)
         }
         self.drafts: dict[Key, _Draft] = {}
+        self.needs: dict[Key, dict[int, set[Layout]]] = {}
 
     def run(self) -> Chunks:
         for index in sorted(self.keys.of):
@@ -128,11 +129,36 @@ class _Cutter:
                 arguments[self.inputs[tensor]] = None
                 continue
             giver = self._giver(draft, self.graph.tensors[tensor].producer)
-            takes[giver.key, self._give(giver, self._given(tensor, giver.key, draft.key))] = None
+            give = self._given(tensor, giver.key, draft.key)
+            before = self._boxed_before(draft, give) if draft.key.phase != EACH else None
+            giver, give = before or (giver, give)
+            takes[giver.key, self._give(giver, give)] = None
         draft.takes, draft.arguments = list(takes), list(arguments)
         controls = {self.keys.of.get(c) for index in draft.ops for c in self.keys.waits_for(index)}
         read = {key for key, _ in takes}
         draft.waits = sorted(key for key in controls - read - {draft.key, None} if key is not None)
+
+    def _boxed_before(self, draft: _Draft, give: Give) -> tuple[_Draft, Give] | None:
+        """Who on the same stage has boxed a tensor before as a chunk needs it, so that it need not do it again."""
+        needs = self._needs(draft).get(give.tensor, set())
+        if len(needs) != 1 or give.arrival in needs:
+            return None
+        (need,), (phase, stage, turn) = needs, draft.key
+        earlier = (self.drafts.get(Key(phase, stage, number)) for number in range(turn))
+        for other in filter(None, earlier):
+            if need in self._needs(other).get(give.tensor, ()):
+                return other, Give(give.tensor, need)
+        return None
+
+    def _needs(self, draft: _Draft) -> dict[int, set[Layout]]:
+        """The layouts in which the ops of a chunk read each tensor."""
+        if draft.key not in self.needs:
+            found = self.needs[draft.key] = {}
+            for index in draft.ops:
+                op, choice = self.graph.ops[index], self.plan.choices[index]
+                for tensor, layout in zip(op.inputs, choice.inputs, strict=True):
+                    found.setdefault(tensor, set()).add(layout)
+        return self.needs[draft.key]
 
     def _giver(self, draft: _Draft, producer: int) -> _Draft:
         """Who gives what an op makes: the chunk that it is in, or for weight gradients one that ran it again."""
