@@ -12,7 +12,8 @@ _CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
 _INPUT_GRADIENTS = ("Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput")
 _FILTER_GRADIENTS = ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter")
 _MATMULS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
-_FREE = frozenset({"Identity", "Reshape", "Squeeze", "ExpandDims", "ReadVariableOp", "StopGradient", "NoOp", "Const"})
+_FREE_TEXT = "Const ExpandDims Identity NoOp Placeholder PreventGradient ReadVariableOp Reshape Squeeze StopGradient"
+_FREE = frozenset(_FREE_TEXT.split())
 
 
 def _is_free(op: OpView) -> bool:
