@@ -151,6 +151,45 @@ def test_a_gradient_that_only_waits_for_micro_batches(world_of: int) -> None:
 
 
 @pytest.mark.parametrize("world_of", [2], indirect=True)
+@pytest.mark.parametrize("reduction", ["mean_with_sample_weight", "sum_over_batch_size", "sum"])
+def test_losses_of_masked_tokens(world_of: int, reduction: str) -> None:
+    """Keras divides by sums of masks and weights of the whole batch: known before the micro-batches, from arguments."""
+    keras.utils.set_random_seed(3)
+    with computing_in("float64"):
+        losses = []
+        tokens = np.random.default_rng(0).integers(0, 5, (BATCH, 6)).astype("int32")  # a fifth of them are padding
+        labels, weights = (np.random.default_rng(k).uniform(size=(BATCH, 6)) for k in (1, 2))
+        loss_of = keras.losses.MeanSquaredError(reduction=reduction)
+        initial = None
+        for pipe, stage, compile in (
+            (contextlib.nullcontext, contextlib.nullcontext, tf.function),
+            (lambda: wh.pipeline(MICRO_BATCHES), wh.stage, wh.function),
+        ):
+            x = h = keras.Input((6,), dtype="int32")
+            with pipe():
+                with stage():
+                    h = layers.Embedding(5, 16, mask_zero=True)(h)
+                    h = layers.Dense(16, "tanh")(h)
+                with stage():
+                    h = layers.Dense(1)(layers.LSTM(8, return_sequences=True)(h))
+            model, rule = keras.Model(x, h), keras.optimizers.SGD(0.1)
+            initial = initial or model.get_weights()
+            model.set_weights(initial)
+            rule.build(model.trainable_variables)
+
+            def step(x: Any, y: Any, w: Any, model: Any = model, rule: Any = rule) -> Any:
+                with tf.GradientTape() as tape:
+                    loss = loss_of(y[..., None], model(x, training=True), sample_weight=w)
+                gradients = tape.gradient(loss, model.trainable_variables)
+                rule.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+                return loss
+
+            run = compile(step)
+            losses.append([float(run(*map(tf.constant, (tokens, labels, weights)))) for _ in range(3)])
+        np.testing.assert_allclose(losses[1], losses[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("world_of", [2], indirect=True)
 def test_a_step_that_failed_leaves_nothing_behind(world_of: int) -> None:
     """No variable is changed, and sums begun over micro-batches are no part of the next step's; nor are they kept."""
     w, v = (tf.Variable(tf.random.stateless_uniform([4, 4], [1, k], dtype="float64")) for k in range(2))
