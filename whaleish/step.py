@@ -197,15 +197,15 @@ def _fitting(plan: Plan, graph: LogicalGraph, arrivals: tuple[Layout, ...], name
     if plan.graph != own:
         raise PlanError(
             f"the plan given to the step {name!r} is for graph {plan.graph}, and the step with these arguments is "
-            f"graph {own}. Make the plan anew with plan_for, with arguments of the same shapes"
+            f"graph {own}: its code, its scopes or its arguments' shapes are others. Make the plan anew with plan_for"
         )
-    if len(plan.mesh.devices) != world().size:
+    if len(plan.devices) != world().size:
         raise PlanError(
-            f"the plan given to the step {name!r} is for {len(plan.mesh.devices)} devices; there are {world().size}"
+            f"the plan given to the step {name!r} is for {len(plan.devices)} devices; there are {world().size}"
         )
-    if max(plan.mesh.devices) >= world().size:
+    if max(plan.devices) >= world().size:
         raise PlanError(
-            f"the plan given to the step {name!r} is for devices {list(plan.mesh.devices)}; there are {world().size}, "
+            f"the plan given to the step {name!r} is for devices {list(plan.devices)}; there are {world().size}, "
             f"numbered 0 to {world().size - 1}"
         )
     if plan.inputs != arrivals:

@@ -44,6 +44,7 @@ def refine_shapes(graph: LogicalGraph) -> bool:
     tensors = graph.tensors
     unknown = [op for op in graph.ops if any(_is_unknown(tensors[t]) for t in op.outputs)]
     definition = tf.compat.v1.GraphDef()
+    definition.versions.producer = tf.version.GRAPH_DEF_VERSION  # in old graphs a placeholder of no dims has any shape
     names: dict[int, str] = {}
     wanted: dict[int, str] = {}
     for number, op in enumerate(unknown):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from whaleish.chunks.chunk import BACKWARD_TURN, FORWARD_TURN, WEIGHT_TURN, Key
 from whaleish.graph import BACKWARD, LogicalGraph
 from whaleish.planner.plan import Plan
+from whaleish.planner.roles import PlanError
 from whaleish.planner.units import Units
 from whaleish.runtime import AFTER, BEFORE, EACH
 from whaleish.schedule import Schedule
@@ -23,7 +24,8 @@ class Keys:
         self._idle = {
             index for index, op in enumerate(graph.ops) if op.type == "Placeholder" or graph.is_constant(index)
         }
-        self._first = self._read_by_each() & graph.order_free()
+        self._free = graph.order_free()
+        self._first = self._read_by_each() & self._free
         self.of: dict[int, Key] = {}
         for unit in units.order:
             ops = self.busy(unit)
@@ -48,7 +50,14 @@ class Keys:
         producers = {graph.tensors[tensor].producer for tensor in tensors}
         waits = {control for index in ops for control in self.waits_for(index)}
         before = {self.of[index] for index in (producers | waits) - set(ops) if index in self.of}
-        if any(map(self._is_each, ops)):
+        each = next((index for index in ops if self._is_each(index)), None)
+        if each is not None:
+            late = next((i for i in producers | waits if i in self.of and self.of[i].phase == AFTER), None)
+            if late is not None:
+                raise PlanError(
+                    f"{graph.place(each)} runs for each micro-batch and needs {graph.place(late)}, which is there only "
+                    "after the last. Take one of them out of the pipeline, or the micro-batches away"
+                )
             backward = any(key.phase == EACH and key.turn == BACKWARD_TURN for key in before)
             backward |= self._units.phase(unit) == BACKWARD and bool(self._units.reads[unit])
             return Key(EACH, stage, BACKWARD_TURN if backward else FORWARD_TURN)
@@ -59,10 +68,16 @@ class Keys:
     def waits_for(self, index: int) -> tuple[int, ...]:
         """The ops that an op comes after without reading them.
 
-        What each micro-batch reads runs before them all, and so after no op of theirs.
+        What each micro-batch reads and what only computes in one waits for nothing that comes later than itself.
         """
         controls = self._graph.ops[index].controls
-        return tuple(c for c in controls if not self._is_each(c)) if index in self._first else controls
+        if index in self._first:
+            earlier = {BEFORE}
+        elif index in self._free and self._is_each(index):
+            earlier = {BEFORE, EACH}
+        else:
+            return controls
+        return tuple(control for control in controls if control in self.of and self.of[control].phase in earlier)
 
     def _read_by_each(self) -> set[int]:
         """The ops that run once and that something that runs for each micro-batch needs."""

@@ -37,7 +37,7 @@ def needed_whole(facts: Facts, taken: Sequence[Candidate], whole: set[int], apar
     found: set[int] = set()
     free = graph.order_free()
     for index, (op, candidate) in enumerate(zip(graph.ops, taken, strict=True)):
-        before = [late[control] for control in op.controls if control in late]
+        before = [late[control] for control in op.controls if control in late and not (apart and index in free)]
         if apart and _is_whole(candidate) and index not in free:
             before += [control for control in op.controls if not _is_whole(taken[control])]
         waits = {-1: before[0]} if before else {}

@@ -78,7 +78,9 @@ class Search:
         changes: dict[int, tuple[Sbp, ...]] = {}
         for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
             layouts = changes.get(tensor) or held.get(tensor, ())
-            if need not in layouts:
+            # What one op gathers over time is there after the last micro-batch, and no reason for others to wait.
+            late = self.view.axis.time and need.is_broadcast and bool(layouts) and layouts[0].is_split
+            if need not in layouts and not late:
                 changes[tensor] = (*layouts, need)
         for tensor, made in zip(op.outputs, candidate.outputs, strict=True):
             if tensor not in self.facts.handles:
