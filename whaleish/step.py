@@ -219,13 +219,14 @@ def _fitting(plan: Plan, graph: LogicalGraph, arrivals: tuple[Layout, ...], name
 
 def _refuse_few_rows(graph: LogicalGraph, plan: Plan, name: str) -> None:
     rows = max((shape[0] for t in graph.inputs if (shape := graph.tensors[t].shape)), default=0)
-    scope = "accumulate" if plan.pipelining is None else "pipeline"
-    scope = "pipeline" if plan.pipelining else "accumulate"
+    kind = "pipeline" if plan.pipelining else "accumulate"
     for axis in plan.mesh.axes:
         if axis.time and 0 < rows < axis.size:
+            scope = next(scope for path in graph.scopes for scope in path if scope.kind == kind)
             raise PlanError(
-                f"the step {name!r} was called with a batch of {rows} rows, and wh.{scope}({axis.size}) cuts it into "
-                f"{axis.size} micro-batches: give it at least as many rows, or fewer micro-batches"
+                f"the step {name!r} was called with a batch of {rows} rows, and wh.{kind}({axis.size})"
+                f"{graph.begin(scope)} cuts it into {axis.size} micro-batches: give it at least as many rows, or fewer "
+                "micro-batches"
             )
 
 
