@@ -246,6 +246,9 @@ def test_a_plan_is_saved_and_used_again(tmp_path) -> None:
     again = wh.function(body, plan=wh.Plan.load(tmp_path / "step.plan"))
     assert float(again(X)) == pytest.approx(8 * X.sum(), rel=1e-5)
     assert again.plan_for(X) == plan
+    for given, kind in ((str(plan), "str"), (tmp_path / "step.plan", "PosixPath")):
+        with pytest.raises(TypeError, match=rf"plan=.* is of type {kind}.*plan_for.*Plan\.parse.*Plan\.load"):
+            wh.function(body, plan=given)
 
 
 def test_a_step_that_is_a_method_gets_its_instance() -> None:

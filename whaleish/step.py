@@ -52,6 +52,11 @@ class Function:
                 f"inputs={inputs!r}: 'global' means that every process passes the whole batch, "
                 "'local' that each passes its own part"
             )
+        if not isinstance(plan, Plan | None):
+            raise TypeError(
+                f"plan={_short(plan)} is of type {type(plan).__name__}, and a plan is a wh.Plan: what plan_for "
+                "returns, wh.Plan.parse(text) for its text, or wh.Plan.load(path) for a file"
+            )
         self._fn, self._plan, self._inputs = fn, plan, inputs
         self._given_rules, self._rules = rules, parse_rules(rules or {})
         self._programs: dict[Any, Program | StagedProgram] = {}
@@ -184,6 +189,12 @@ class Function:
         if not self._programs:  # the last batch of an epoch may be as small as it likes
             _refuse_few_rows(graph, plan, self.__name__)
         return plan
+
+
+def _short(value: object) -> str:
+    """The beginning of a value as Python writes it."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def _warn_of(differing: list[str]) -> None:
