@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import threading
 import weakref
 
 import keras
@@ -245,6 +246,9 @@ def test_a_plan_is_saved_and_used_again(tmp_path) -> None:
     again = wh.function(body, plan=wh.Plan.load(tmp_path / "step.plan"))
     assert float(again(X)) == pytest.approx(8 * X.sum(), rel=1e-5)
     assert again.plan_for(X) == plan
+    for given, kind in ((str(plan), "str"), (tmp_path / "step.plan", "PosixPath")):
+        with pytest.raises(TypeError, match=rf"plan=.* is of type {kind}.*plan_for.*Plan\.parse.*Plan\.load"):
+            wh.function(body, plan=given)
 
 
 def test_a_step_that_is_a_method_gets_its_instance() -> None:
@@ -276,3 +280,54 @@ def test_many_signatures_are_remarked_once(caplog) -> None:
     (record,) = [record for record in caplog.records if record.name == "whaleish"]
     for part in ("8 different signatures", "argument 0: float32[8, 4]", "Pad", "bucket_by_sequence_length"):
         assert part in record.getMessage()
+
+
+def test_a_step_is_called_from_several_threads() -> None:
+    """The first call, which compiles and makes the optimizer's slots, has a thread of its own, as have the others."""
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
+    twin = keras.models.clone_model(model)
+    twin.set_weights(model.get_weights())
+    optimizers = [keras.optimizers.SGD(0.1, momentum=0.5) for _ in range(2)]
+
+    def make(model, optimizer):
+        def step(x):
+            with tf.GradientTape() as tape, wh.split():
+                loss = tf.reduce_mean(model(x) ** 2)
+            weights = model.trainable_variables
+            optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+            return loss
+
+        return step
+
+    step, plain = wh.function(make(model, optimizers[0])), tf.function(make(twin, optimizers[1]))
+    losses: list[float] = []
+    for _ in range(3):
+        thread = threading.Thread(target=lambda: losses.append(float(step(X))))
+        thread.start()
+        thread.join()
+    losses.append(float(step(X)))
+    np.testing.assert_allclose(losses, [plain(X) for _ in range(4)], rtol=1e-5)
+    slots = [variable.value for variable in optimizers[0].variables if "momentum" in variable.path]
+    assert all(slot.in_parts for slot in slots)  # also those were made by the creator
+
+
+def test_what_is_made_after_init_in_a_thread_can_be_divided() -> None:
+    made: list[bool] = []
+
+    def work() -> None:
+        wh.init(virtual_devices=4)
+        w = tf.Variable(tf.ones([4, 8]))
+
+        @wh.function
+        def step(x):
+            with wh.split():
+                return tf.reduce_sum(tf.matmul(x, w))
+
+        assert float(step(X)) == pytest.approx(8 * X.sum(), rel=1e-5)
+        made.append(w.in_parts)
+
+    for _ in range(2):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert made == [True, True]

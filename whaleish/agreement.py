@@ -13,6 +13,12 @@ from whaleish.meeting import AbsentError, DisagreementError, Meeting, name_ranks
 AGREE_TIMEOUT = 14.0
 """Seconds to wait for the other ranks in `agree`."""
 
+LIKELY_CAUSES = (
+    "Likely causes: another rank raised an error or has ended, is still loading or tracing, or took another branch, so "
+    "that it calls other steps, or the same ones in another order. Horovod's log names the ranks that it waits for."
+)
+"""Why a rank waits for others in vain."""
+
 _DIGEST_BYTES = 16
 
 
@@ -51,11 +57,7 @@ def agree(
     try:
         meeting.attend(timeout, compare)
     except AbsentError as error:
-        raise AbsentError(
-            f"ranks could not compare {what}: {error} Likely causes: another rank raised an error or has ended, is "
-            "still loading or tracing, or took another branch, so that it calls other steps, or the same ones in "
-            "another order. Horovod's log names the ranks that it waits for."
-        ) from error
+        raise AbsentError(f"ranks could not compare {what}: {error} {LIKELY_CAUSES}") from error
 
 
 def _difference(texts: Sequence[str], place_of: Callable[[int], str] = lambda line: "") -> str:
@@ -76,4 +78,4 @@ def _difference(texts: Sequence[str], place_of: Callable[[int], str] = lambda li
     return f"ranks differ in {where}:\n{values}\nAll ranks must run the same program, in the same order."
 
 
-__all__ = ["AGREE_TIMEOUT", "AbsentError", "DisagreementError", "agree", "digest"]
+__all__ = ["AGREE_TIMEOUT", "LIKELY_CAUSES", "AbsentError", "DisagreementError", "agree", "digest"]

@@ -186,6 +186,12 @@ class LogicalGraph:
         op, source = self.ops[index], self.source(index)
         return f"{op.type} {op.name!r}" + (f" at {source}" if source else "")
 
+    def begin(self, scope: Scope) -> str:
+        """` (from train.py:12 on)`, of the first op inside a scope whose line is known; "" where there is none."""
+        inside = (index for index, op in enumerate(self.ops) if scope in self.scopes[op.scope])
+        line = next(filter(None, map(self.source, inside)), "")
+        return f" (from {line} on)" if line else ""
+
     def repeats(self, op: int) -> int:
         """How often an op runs in a step, as far as that is known."""
         count, region = 1, self.ops[op].region

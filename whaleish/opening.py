@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import tensorflow as tf
 
 from whaleish import tf_private
-from whaleish.agreement import DisagreementError, agree
+from whaleish.agreement import LIKELY_CAUSES, DisagreementError, agree
 from whaleish.numbers import number_of
 from whaleish.rewrite.check import ASSIGNED_DIFFER, BATCHES_DIFFER, STEPS_DIFFER, check_function
 from whaleish.runtime import StageError
@@ -83,6 +83,8 @@ _failed: list[str] = []  # what failed on this rank, and left the others in the 
 
 def _fail(world: World, step: str, error: BaseException) -> None:
     if world.distributed and world.size > 1:
+        if "Horovod has been shut down" in str(error):
+            error.add_note(f"rank {world.rank} waited for another in the step {step!r}. {LIKELY_CAUSES}")
         _failed.append(f"{step!r}: {type(error).__name__}: {str(error).splitlines()[0]}")
 
 

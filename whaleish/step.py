@@ -52,6 +52,11 @@ class Function:
                 f"inputs={inputs!r}: 'global' means that every process passes the whole batch, "
                 "'local' that each passes its own part"
             )
+        if not isinstance(plan, Plan | None):
+            raise TypeError(
+                f"plan={_short(plan)} is of type {type(plan).__name__}, and a plan is a wh.Plan: what plan_for "
+                "returns, wh.Plan.parse(text) for its text, or wh.Plan.load(path) for a file"
+            )
         self._fn, self._plan, self._inputs = fn, plan, inputs
         self._given_rules, self._rules = rules, parse_rules(rules or {})
         self._programs: dict[Any, Program | StagedProgram] = {}
@@ -186,6 +191,12 @@ class Function:
         return plan
 
 
+def _short(value: object) -> str:
+    """The beginning of a value as Python writes it."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
 def _warn_of(differing: list[str]) -> None:
     if differing:
         _log.warning("%d variables differed between ranks and now have rank 0's values", len(differing))
@@ -219,13 +230,14 @@ def _fitting(plan: Plan, graph: LogicalGraph, arrivals: tuple[Layout, ...], name
 
 def _refuse_few_rows(graph: LogicalGraph, plan: Plan, name: str) -> None:
     rows = max((shape[0] for t in graph.inputs if (shape := graph.tensors[t].shape)), default=0)
-    scope = "accumulate" if plan.pipelining is None else "pipeline"
-    scope = "pipeline" if plan.pipelining else "accumulate"
+    kind = "pipeline" if plan.pipelining else "accumulate"
     for axis in plan.mesh.axes:
         if axis.time and 0 < rows < axis.size:
+            scope = next(scope for path in graph.scopes for scope in path if scope.kind == kind)
             raise PlanError(
-                f"the step {name!r} was called with a batch of {rows} rows, and wh.{scope}({axis.size}) cuts it into "
-                f"{axis.size} micro-batches: give it at least as many rows, or fewer micro-batches"
+                f"the step {name!r} was called with a batch of {rows} rows, and wh.{kind}({axis.size})"
+                f"{graph.begin(scope)} cuts it into {axis.size} micro-batches: give it at least as many rows, or fewer "
+                "micro-batches"
             )
 
 

@@ -84,6 +84,15 @@ while True:
     step(good)
 """
 )
+ENDS = (
+    STEP
+    + """
+if wh.rank() == 1:
+    time.sleep(0.3)  # the other one waits
+    raise ValueError("between steps")
+step(good)
+"""
+)
 
 
 def ended(result: ScriptResult, within: float = 10) -> str:
@@ -112,6 +121,14 @@ def test_a_failure_that_is_caught_ends_the_job_at_the_next_step() -> None:
     assert "went on" not in output
     assert "caught StageError" in output
     assert "no step can be run any more" in output
+
+
+@pytest.mark.parametrize("kind", ["with stages", "without"])
+def test_a_rank_that_ends_between_steps(kind: str) -> None:
+    script = ENDS if kind == "with stages" else re.sub(r"wh\.(pipeline\(4\)|stage\(\))", "wh.local_statistics()", ENDS)
+    output = ended(run_script(2, script, timeout=90))
+    assert "ValueError: between steps" in output
+    assert "rank 0 waited for another in the step 'step'. Likely causes: another rank raised an error" in output
 
 
 def test_a_rank_that_is_killed_in_a_step() -> None:

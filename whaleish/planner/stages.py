@@ -9,6 +9,7 @@ from whaleish.graph import LogicalGraph, Scope, ScopePath
 from whaleish.mesh import Mesh
 from whaleish.planner.roles import PlanError, is_axis
 from whaleish.schedule import Action, Schedule, make_schedule
+from whaleish.scopes.nesting import written
 
 DEFAULT_SCHEDULE = "1f1b"
 
@@ -62,21 +63,22 @@ def find_stages(graph: LogicalGraph, size: int) -> Stages | None:
     if pipelines and not scopes:
         count = pipelines[0][-1].option("micro_batches")
         raise PlanError(
-            f"{_text(pipelines[0][-1])} has no wh.stage() with ops inside, so nothing to run stage by stage. Put the "
-            f"parts of the model under wh.stage(), or write wh.accumulate({count}) for micro-batches without stages"
+            f"{_text(graph, pipelines[0][-1])} has no wh.stage() with ops inside, so nothing to run stage by stage. "
+            f"Put the parts of the model under wh.stage(), or write wh.accumulate({count}) for micro-batches without "
+            "stages"
         )
     if not scopes:
         return None
-    pipeline = _pipeline(scopes, list(dict.fromkeys(pipelines)))
+    pipeline = _pipeline(graph, scopes, list(dict.fromkeys(pipelines)))
     micro_batches = int(pipeline.option("micro_batches")) if pipeline else 0
     schedule = str(pipeline.option("schedule", DEFAULT_SCHEDULE)) if pipeline else ""
-    order = _order(schedule, len(scopes), micro_batches) if pipeline else None
+    order = _order(graph, pipeline, schedule, len(scopes)) if pipeline else None
     return Stages(
         scopes=tuple(scopes),
         of_path=tuple(
             scopes.index(found) if (found := _down_to_stage(path)) in scopes else None for path in graph.scopes
         ),
-        devices=_devices(scopes, size, order),
+        devices=_devices(graph, scopes, size, order),
         micro_batches=micro_batches,
         schedule=schedule,
         recompute=bool(pipeline and pipeline.option("recompute", False)),
@@ -95,27 +97,27 @@ def _down_to_pipeline(path: ScopePath) -> ScopePath:
     return _down_to(path, "pipeline")
 
 
-def _pipeline(scopes: list[ScopePath], pipelines: list[ScopePath]) -> Scope | None:
+def _pipeline(graph: LogicalGraph, scopes: list[ScopePath], pipelines: list[ScopePath]) -> Scope | None:
     """The pipeline that all stages are in, if any is."""
     if not pipelines:
         return None
     if len(pipelines) > 1:
         raise PlanError(
-            f"the step enters {' and '.join(_text(path[-1]) for path in pipelines[:2])}: a step has one pipeline. Put "
-            "all stages into one wh.pipeline(), or make two steps"
+            f"the step enters {' and '.join(_text(graph, path[-1]) for path in pipelines[:2])}: a step has one "
+            "pipeline. Put all stages into one wh.pipeline(), or make two steps"
         )
     for number, path in enumerate(scopes):
         if _down_to_pipeline(path) != pipelines[0]:
             raise PlanError(
-                f"stage {number} is outside {_text(pipelines[0][-1])}, which other stages are in. Put all stages of a "
-                "step inside one wh.pipeline(), or none"
+                f"{_stage(graph, scopes, number)} is outside {_text(graph, pipelines[0][-1])}, which other stages are "
+                "in. Put all stages of a step inside one wh.pipeline(), or none"
             )
     return pipelines[0][-1]
 
 
-def _order(schedule: str, stages: int, micro_batches: int) -> Schedule:
+def _order(graph: LogicalGraph, pipeline: Scope, schedule: str, stages: int) -> Schedule:
     try:
-        made = make_schedule(schedule, stages, micro_batches)
+        made = make_schedule(schedule, stages, int(pipeline.option("micro_batches")))
         for device, actions in enumerate(made.devices):
             last: dict[tuple[str, int], Action] = {}
             for action in actions:
@@ -128,27 +130,35 @@ def _order(schedule: str, stages: int, micro_batches: int) -> Schedule:
                 last[action.kind, action.stage] = action
         return made
     except ValueError as error:
-        raise PlanError(f"wh.pipeline(schedule={schedule!r}) with {stages} stages: {error}") from error
+        where = graph.begin(pipeline)
+        raise PlanError(f"wh.pipeline(schedule={schedule!r}) with {stages} stages{where}: {error}") from error
 
 
-def _devices(scopes: list[ScopePath], size: int, order: Schedule | None) -> tuple[tuple[int, ...], ...]:
+def _devices(
+    graph: LogicalGraph, scopes: list[ScopePath], size: int, order: Schedule | None
+) -> tuple[tuple[int, ...], ...]:
     """The devices of each stage."""
     given = [path[-1].option("devices") for path in scopes]
     if any(devices is not None for devices in given):
-        return _stated(scopes, given, size)
+        return _stated(graph, scopes, given, size)
     groups = len(order.devices) if order else len(scopes)
     places = order.places if order else tuple(range(len(scopes)))
-    degrees = [prod(_degree(scope) for scope in path[:-1]) for path in scopes]
-    if len(set(degrees)) > 1:
-        raise PlanError("the stages of a step are inside the same scopes: replica round one is round all of them")
+    degrees = [prod(_degree(graph, scope) for scope in path[:-1]) for path in scopes]
+    odd = next((number for number, degree in enumerate(degrees) if degree != degrees[0]), None)
+    if odd is not None:
+        raise PlanError(
+            f"{_stage(graph, scopes, 0)} and {_stage(graph, scopes, odd)} are inside {degrees[0]} and {degrees[odd]} "
+            "replicas: the stages of a step are inside the same scopes. Put wh.replica() round all of them, or inside "
+            "each"
+        )
     outer = degrees[0]
     inside, rest = divmod(size, groups * outer)
     if rest or not inside:
         replicas = f" in each of {outer} replicas" if outer > 1 else ""
         raise PlanError(
-            f"{len(scopes)} stages on {groups} groups of devices{replicas} cannot share {size} "
-            f"device{'' if size == 1 else 's'} evenly. Call wh.init() with a multiple of {groups * outer} devices, "
-            "make fewer stages, or give each its own: wh.stage(devices=[0, 1])"
+            f"{len(scopes)} stages{graph.begin(scopes[0][-1])} on {groups} groups of devices{replicas} cannot share "
+            f"{size} device{'' if size == 1 else 's'} evenly. Call wh.init() with a multiple of {groups * outer} "
+            "devices, make fewer stages, or give each its own: wh.stage(devices=[0, 1])"
         )
     own = [
         [(replica * groups + group) * inside + k for replica in range(outer) for k in range(inside)]
@@ -157,47 +167,61 @@ def _devices(scopes: list[ScopePath], size: int, order: Schedule | None) -> tupl
     return tuple(tuple(own[place]) for place in places)
 
 
-def _stated(scopes: list[ScopePath], given: list[tuple[int, ...] | None], size: int) -> tuple[tuple[int, ...], ...]:
+def _stated(
+    graph: LogicalGraph, scopes: list[ScopePath], given: list[tuple[int, ...] | None], size: int
+) -> tuple[tuple[int, ...], ...]:
     missing = [number for number, devices in enumerate(given) if devices is None]
     if missing:
         raise PlanError(
-            f"stage {missing[0]} names no devices and other stages do: give all stages devices, or none of them"
+            f"{_stage(graph, scopes, missing[0])} names no devices and other stages do: give all stages devices, or "
+            "none of them"
         )
     chosen = [tuple(devices) for devices in given if devices is not None]
     named = {device for devices in chosen for device in devices}
     for path, devices in zip(scopes, chosen, strict=True):
         if max(devices) >= size:
-            raise PlanError(f"{_text(path[-1])}: there are {size} devices, numbered 0 to {size - 1}")
+            raise PlanError(
+                f"{_text(graph, path[-1])}: there {'is 1 device' if size == 1 else f'are {size} devices'}, numbered 0 "
+                f"to {size - 1}. Name some of these, or call wh.init() with more"
+            )
     for number, devices in enumerate(chosen):
         if list(devices) != sorted(devices):
-            raise PlanError(f"stage {number}: devices={list(devices)}: name them in ascending order")
+            raise PlanError(
+                f"{_stage(graph, scopes, number)}: devices={list(devices)}: name them in ascending order, "
+                f"{sorted(devices)}"
+            )
         for other, theirs in enumerate(chosen[:number]):
             if set(devices) & set(theirs) and devices != theirs:
                 raise PlanError(
-                    f"stages {other} and {number} share some of their devices, {list(theirs)} and {list(devices)}: "
-                    "two stages are on the same devices, or on different ones"
+                    f"{_stage(graph, scopes, other)} and {_stage(graph, scopes, number)} share some of their devices, "
+                    f"{list(theirs)} and {list(devices)}: two stages are on the same devices, or on different ones"
                 )
     idle = sorted(set(range(size)) - named)
     if idle:
         raise PlanError(
-            f"the stages leave the devices {idle} without work; name all {size} devices, or call wh.init() with fewer"
+            f"the stages{graph.begin(scopes[0][-1])} leave the devices {idle} without work; name all {size} devices, "
+            "or call wh.init() with fewer"
         )
     return tuple(chosen)
 
 
-def _degree(scope: Scope) -> int:
+def _degree(graph: LogicalGraph, scope: Scope) -> int:
     """How many groups of devices a scope round stages makes."""
     if not is_axis(scope):
         return 1
     degree = scope.option("degree")
     if degree is None:
         raise PlanError(
-            f"{_text(scope)} is round stages, and how many devices it leaves to each cannot be inferred. Give it a "
-            f"degree: wh.{scope.kind}(2)"
+            f"{_text(graph, scope)} is round stages, and how many devices it leaves to each cannot be inferred. Give "
+            f"it a degree: wh.{scope.kind}(2)"
         )
     return int(degree)
 
 
-def _text(scope: Scope) -> str:
-    options = ", ".join(f"{name}={value!r}" for name, value in scope.options)
-    return f"wh.{scope.kind}({options})"
+def _text(graph: LogicalGraph, scope: Scope) -> str:
+    """A scope as the user wrote it, and where."""
+    return written(scope.kind, scope.options) + graph.begin(scope)
+
+
+def _stage(graph: LogicalGraph, scopes: list[ScopePath], number: int) -> str:
+    return f"stage {number}{graph.begin(scopes[number][-1])}"

@@ -34,9 +34,9 @@ _OWN = re.compile(r"\s*[RS]?[FBW]\d")
 
 def check_given(given: str) -> None:
     """Raises ValueError for what `make_schedule` would take for no numbers of stages and micro-batches."""
-    if given in _BY_NAME or _INTERLEAVED.fullmatch(given):
+    if isinstance(given, str) and (given in _BY_NAME or _INTERLEAVED.fullmatch(given)):
         return
-    if not _OWN.match(given):
+    if not isinstance(given, str) or not _OWN.match(given):
         raise ValueError(
             f"{given!r} is not a schedule; give {', '.join(map(repr, _BY_NAME))}, 'interleaved(v)' with v stages on "
             "each device, or a list of actions with a line for each device, such as 'F0 F1 B0 B1\\nF0 B0 F1 B1'"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,9 +62,9 @@ def replica(
       zero: variables are whole (0), or have sharded slots (1), gradients too (2), weights too (3).
       shares: for devices that are not equally fast, how much each part does, `[3, 1]`; in place of `degree`.
     """
-    if zero not in (0, 1, 2, 3):
+    if not _is_int(zero) or zero not in range(4):
         raise ScopeError(f"wh.replica(zero={zero!r}): zero is 0, 1, 2 or 3")
-    return _scope("replica", _placing(degree, devices, "replica", shares), zero=zero or None)
+    return _scope("replica", _placing(degree, devices, "replica", shares), zero=int(zero) or None)
 
 
 def split(
@@ -84,7 +85,7 @@ def split(
     """
     if dim is not None and not _is_int(dim):
         raise ScopeError(f"wh.split(dim={dim!r}): dim is an integer, negative from the end, or None")
-    return _scope("split", _placing(degree, devices, "split", shares), dim=dim)
+    return _scope("split", _placing(degree, devices, "split", shares), dim=None if dim is None else int(dim))
 
 
 def stage(devices: Sequence[int] | None = None) -> ScopeContext:
@@ -130,13 +131,15 @@ def pipeline(micro_batches: int, schedule: str = "1f1b", recompute: bool = False
         raise ScopeError(f"wh.pipeline(micro_batches={micro_batches!r}): give an integer of at least 1")
     try:
         check_given(schedule)
-    except (ValueError, TypeError, AttributeError) as error:
+    except ValueError as error:
         raise ScopeError(f"wh.pipeline(schedule={schedule!r}): {error}") from error
+    if not isinstance(recompute, bool):
+        raise ScopeError(f"wh.pipeline(recompute={recompute!r}): give True or False")
     return _scope(
         "pipeline",
         micro_batches=int(micro_batches),
         schedule=None if schedule == "1f1b" else schedule,
-        recompute=bool(recompute) or None,
+        recompute=recompute or None,
     )
 
 
@@ -161,20 +164,33 @@ def _scope(kind: str, placing: dict[str, Any] | None = None, **options: Any) -> 
 
 
 def _is_int(value: Any) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool)
+    """Also of NumPy and of TensorFlow; an array of several and a tensor of a traced function have no `int`."""
+    try:
+        return not isinstance(value, bool) and operator.index(value) == value
+    except (TypeError, AttributeError, NotImplementedError):
+        return False
+
+
+def _listed(values: Any) -> list[Any]:
+    """What a list, range or array holds; nothing of what is none."""
+    try:
+        return [] if isinstance(values, str | bytes) else list(values)
+    except TypeError:
+        return []
 
 
 def _placing(
     degree: int | None, devices: Sequence[int] | None, kind: str, shares: Sequence[int] | None = None
 ) -> dict[str, Any]:
     if shares is not None:
-        return _placing(len(_shares(shares, degree, kind)), devices, kind) | {"shares": tuple(map(int, shares))}
+        parts = _shares(shares, degree, kind)
+        return _placing(len(parts), devices, kind) | {"shares": tuple(map(int, parts))}
     if degree is not None and (not _is_int(degree) or degree < 1):
         raise ScopeError(f"wh.{kind}(degree={degree!r}): give an integer of at least 1, or leave it out")
     if devices is None:
         return {"degree": None if degree is None else int(degree)}
-    given = list(devices) if isinstance(devices, Iterable) and not isinstance(devices, str) else []
-    if not given or not all(_is_int(d) and d >= 0 for d in given) or len(set(given)) != len(given):
+    given = _listed(devices)
+    if not given or not all(_is_int(d) and d >= 0 for d in given) or len(set(map(int, given))) != len(given):
         raise ScopeError(
             f"wh.{kind}(devices={devices!r}): give a list or range of different device numbers, 0 or more, "
             "as `whaleish doctor` lists them"
@@ -188,7 +204,7 @@ def _placing(
 
 
 def _shares(shares: Sequence[int], degree: int | None, kind: str) -> Sequence[int]:
-    given = list(shares) if isinstance(shares, Sequence) and not isinstance(shares, str) else []
+    given = _listed(shares)
     if not given or not all(_is_int(share) and share > 0 for share in given):
         raise ScopeError(f"wh.{kind}(shares={shares!r}): give a list of positive integers, one for each part: [3, 1]")
     if degree is not None and degree != len(given):

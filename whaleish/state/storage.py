@@ -81,7 +81,7 @@ def not_laid_out(variable: tf.Variable, layout: Layout) -> ValueError:
     return ValueError(
         f"{variable.name} cannot be laid out as {format_layout(layout) or 'one piece'}: it was made before wh.init(), "
         "after keras.utils.clear_session(), in another thread, or inside a tf.function. Call wh.init() first, and "
-        "again after clear_session, then make the model and the optimizer."
+        "again after clear_session and in other threads, then make the model and the optimizer."
     )
 
 

@@ -26,6 +26,7 @@ EagerTensor = ops.EagerTensor
 variable_accessed = resource_variable_ops.variable_accessed
 
 _numbers = itertools.count()
+_PRIORITY = 100  # of variable creators, TensorFlow's default
 
 
 class Resource:
@@ -110,6 +111,23 @@ def record_read(variable: BaseResourceVariable, value: tf.Tensor) -> None:
 def stop_recording():
     """A context in which tapes record nothing."""
     return record.stop_recording()
+
+
+def add_variable_creator(creator: Callable[..., tf.Variable]) -> None:
+    """Makes this thread's default graph ask `creator` for variables, as `tf.variable_creator_scope` does, for good.
+
+    The list is changed and not replaced: a scope of the user's that is open finds it as it left it. An open
+    `tf.variable_creator_scope` would have to be closed by the thread that opened it, and threads end without a word.
+    """
+    creators = ops.get_default_graph()._variable_creator_stack
+    if not any(one is creator for _, one in creators):
+        creators.append((_PRIORITY, creator))
+        creators.sort(key=lambda pair: pair[0])
+
+
+def remove_variable_creator(creator: Callable[..., tf.Variable]) -> None:
+    creators = ops.get_default_graph()._variable_creator_stack
+    creators[:] = [pair for pair in creators if pair[1] is not creator]
 
 
 def add_function_callback(callback: Callable[[tf.types.experimental.ConcreteFunction], None]) -> None:
