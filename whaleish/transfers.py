@@ -59,6 +59,8 @@ class HorovodTransport:
         self._functions: dict[_End, str] = {}
         self._lock = threading.Lock()
         self._aborted = False
+        for sender, receiver in graph.receiver_of.items():
+            self._kinds(Transfer(sender, receiver, 0, 0))  # what cannot be moved is an error before anything runs
 
     def __del__(self) -> None:
         for name in getattr(self, "_functions", {}).values():

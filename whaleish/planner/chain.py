@@ -27,6 +27,15 @@ def check_chain(units: Units, kind: Mapping[int, int], scoped: Mapping[int, int]
             before = at[maker]
             if before is None or kind[maker] != kind[unit]:
                 continue
+            if kind[unit] == FORWARD_UNIT and before > stage and scoped.get(unit, stage) != stage:
+                names = graph.variable_of()
+                used = " and ".join(repr(names[handle].name) for handle in units.uses[unit])
+                raise PlanError(
+                    f"{graph.place(unit)} is in stage {scoped[unit]} and uses {used}, which another op has put on "
+                    f"stage {stage}: there it would need {graph.place(maker)} of stage {before}. A loop or condition "
+                    "runs where the variables are that it reads inside. Read them before it, or give each stage layers "
+                    "of its own"
+                )
             if kind[unit] == FORWARD_UNIT and before > stage:
                 raise PlanError(
                     f"stage {before} feeds stage {stage}: {graph.place(maker)} is on stage {before}, and "

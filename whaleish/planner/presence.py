@@ -42,9 +42,9 @@ class Presence:
 
     def nbytes(self, tensor: int) -> int:
         """Of a whole tensor; a little for what has no fixed size."""
-        if tensor in self._immovable:
-            return _IMMOVABLE
         spec = self._graph.tensors[tensor]
+        if tensor in self._immovable or spec.dtype == "variant":  # lists cannot be sent: what is in them is
+            return _IMMOVABLE
         return layout_bytes(spec.shape or (), spec.dtype) or 8
 
 

@@ -104,7 +104,8 @@ class _Writer:
             name, tensors = f"{op.name}/{type}", tuple(values[i] for i in inputs)
             graph.ops.append(Op(name, type, tensors, results, controls, attrs, op.phase, op.scope, region=op.region))
             for number, layouts in enumerate(held):
-                taken = self._cheapest(number, layouts, fragment if number in choice.expands else None, outputs)
+                own = fragment if number in choice.expands else None
+                taken = self._cheapest(number, layouts, own, outputs, self._runs_once(number, choice))
                 self._taken[number].append(taken)
                 for tensor, need in zip(tensors, taken.inputs, strict=True):
                     if need not in layouts[tensor]:
@@ -113,13 +114,24 @@ class _Writer:
             self.choices.append(choice_of([taken[-1] for taken in self._taken]))
         return {old: values[new] for old, new in zip(op.outputs, fragment.outputs, strict=True)}
 
+    def _runs_once(self, axis: int, choice: Choice) -> bool:
+        """Whether an op runs once, and not for each part, of an axis of time: so then does all that it is made of."""
+        layouts = (*choice.inputs, *choice.outputs)
+        return self._views[axis].axis.time and all(layout[axis].is_broadcast for layout in layouts)
+
     def _cheapest(
-        self, axis: int, layouts: dict[int, list[Sbp]], fragment: Fragment | None, made: tuple[int, ...]
+        self,
+        axis: int,
+        layouts: dict[int, list[Sbp]],
+        fragment: Fragment | None,
+        made: tuple[int, ...],
+        once: bool,
     ) -> Candidate:
         """The signature of the last op that moves the fewest bytes on an axis, then computes the least.
 
         Args:
           fragment: what the op is a part of, where it expands on this axis: it may fix the layouts of what is made.
+          once: whether only the whole op will do.
         """
         graph, view, index = self.graph, self._views[axis], len(self.graph.ops) - 1
         op, parts = graph.ops[index], view.axis.size
@@ -128,6 +140,8 @@ class _Writer:
         for candidate in view.candidates(index):
             fixed = fragment is None or fragment.allows(made, Signature(candidate.inputs, candidate.outputs))
             if candidate.expands or not fixed:
+                continue
+            if once and not all(sbp.is_broadcast for sbp in (*candidate.inputs, *candidate.outputs)):
                 continue
             moved = 0.0
             for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
