@@ -26,6 +26,11 @@ class Keys:
         }
         self._free = graph.order_free()
         self._first = self._read_by_each() & self._free
+        self._made = {
+            tensor: layout
+            for op, choice in zip(graph.ops, plan.choices, strict=True)
+            for tensor, layout in zip(op.outputs, choice.outputs, strict=True)
+        }
         self.of: dict[int, Key] = {}
         for unit in units.order:
             ops = self.busy(unit)
@@ -52,18 +57,29 @@ class Keys:
         before = {self.of[index] for index in (producers | waits) - set(ops) if index in self.of}
         each = next((index for index in ops if self._is_each(index)), None)
         if each is not None:
-            late = next((i for i in producers | waits if i in self.of and self.of[i].phase == AFTER), None)
-            if late is not None:
-                raise PlanError(
-                    f"{graph.place(each)} runs for each micro-batch and needs {graph.place(late)}, which is there only "
-                    "after the last. Take one of them out of the pipeline, or the micro-batches away"
-                )
+            self._check_each(each, ops, producers | waits)
             backward = any(key.phase == EACH and key.turn == BACKWARD_TURN for key in before)
             backward |= self._units.phase(unit) == BACKWARD and bool(self._units.reads[unit])
             return Key(EACH, stage, BACKWARD_TURN if backward else FORWARD_TURN)
         phase = AFTER if any(key.phase in (EACH, AFTER) for key in before) else BEFORE
         turns = [key.turn + (key.stage != stage) for key in before if key.phase == phase]
         return Key(phase, stage, max(turns, default=0))
+
+    def _check_each(self, each: int, ops: list[int], before: set[int]) -> None:
+        """Refuses what runs for each micro-batch, a loop as a whole, and reads what all of them make."""
+        graph, made, time = self._graph, self._made, self._time or 0
+        gathered = (
+            (index, graph.tensors[tensor].producer)
+            for index in ops
+            for tensor, need in zip(graph.ops[index].inputs, self._plan.choices[index].inputs, strict=True)
+            if tensor in made and need[time].is_broadcast and made[tensor][time].kind in ("S", "P")
+        )
+        late = ((each, index) for index in before if index in self.of and self.of[index].phase == AFTER)
+        for reader, needed in (*gathered, *late):
+            raise PlanError(
+                f"{graph.place(reader)} runs for each micro-batch and needs {graph.place(needed)} of all of them, "
+                "which is there only after the last. Take one of the two out of the pipeline, or the micro-batches away"
+            )
 
     def waits_for(self, index: int) -> tuple[int, ...]:
         """The ops that an op comes after without reading them.

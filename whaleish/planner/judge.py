@@ -17,10 +17,10 @@ _LOOK_AHEAD = 8  # tensors to follow, to see what a broadcast or a random tensor
 
 
 class Judge:
-    """Judges candidates for one axis of `size` parts."""
+    """Judges candidates for one axis of `size` parts; `time`: which come one after another."""
 
-    def __init__(self, facts: Facts, size: int) -> None:
-        self.facts, self.graph, self.size = facts, facts.graph, size
+    def __init__(self, facts: Facts, size: int, time: bool = False) -> None:
+        self.facts, self.graph, self.size, self.time = facts, facts.graph, size, time
 
     def allowed(self, index: int, candidates: list[Candidate], held: Held) -> list[Candidate]:
         """The candidates that op `index` had better take; there may be none."""
@@ -151,6 +151,8 @@ class Judge:
             return True
         if op.type in HEAVY:
             return False
+        if self.time and op.region:  # no sum over micro-batches is there before a loop ends
+            return bool(summands)
         return bool(summands) and sum(summands) >= max((facts.sizes[t] for t in op.outputs), default=0)
 
 

@@ -33,20 +33,21 @@ def needed_whole(facts: Facts, taken: Sequence[Candidate], whole: set[int], apar
     """
     graph = facts.graph
     made = made_layouts(graph, taken)
-    late: dict[int, int] = {}  # op that runs only after the last micro-batch -> what it makes whole, or waits for
+    late: dict[int, int] = {}  # op that runs only after the last micro-batch -> itself, or the first such that it needs
     found: set[int] = set()
     free = graph.order_free()
     for index, (op, candidate) in enumerate(zip(graph.ops, taken, strict=True)):
         before = [late[control] for control in op.controls if control in late and not (apart and index in free)]
         if apart and _is_whole(candidate) and index not in free:
             before += [control for control in op.controls if not _is_whole(taken[control])]
-        waits = {-1: before[0]} if before else {}
+        inherited, own = {-1: before[0]} if before else {}, {}
         for tensor, need in zip(op.inputs, candidate.inputs, strict=True):
             have, producer = made.get(tensor), graph.tensors[tensor].producer
             if producer in late:
-                waits[tensor] = late[producer]
+                inherited[tensor] = late[producer]
             elif have is not None and have != need and not (have.is_broadcast or need.is_partial or need.is_local):
-                waits[tensor] = producer
+                own[tensor] = producer
+        waits = inherited | own
         if not waits:
             continue
         early = {tensor for tensor in waits if tensor in facts.argument_like}
@@ -54,7 +55,7 @@ def needed_whole(facts: Facts, taken: Sequence[Candidate], whole: set[int], apar
         if early == set(waits) and (not once or _feeds_gradients(facts, index)):
             found |= {maker for tensor in early for maker in _makers(facts, tensor)}
             continue  # with these made before, it does not wait
-        late[index] = next(iter(waits.values()))
+        late[index] = next(iter(inherited.values()), index if once else next(iter(waits.values())))
         if not once:
             found.add(_instead(facts, index, waits))
     if apart:

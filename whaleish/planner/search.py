@@ -48,7 +48,7 @@ class Search:
     ) -> None:
         self.whole = whole
         self.facts, self.graph, self.view = facts, facts.graph, view
-        self.judge, self.local = Judge(facts, view.axis.size), LocalValues(facts)
+        self.judge, self.local = Judge(facts, view.axis.size, view.axis.time), LocalValues(facts)
         self.arrivals, self.fixed, self.carried = arrivals, fixed, carried
         self.layouts: dict[int, Sbp] = {}
 
