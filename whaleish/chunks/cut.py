@@ -62,11 +62,6 @@ class _Cutter:
         self.keys = Keys(graph, plan, self.units, self.time)
         self.handles = {variable.handle for variable in graph.variables}
         self.inputs = {tensor: place for place, tensor in enumerate(graph.inputs)}
-        self.made = {
-            tensor: layout
-            for op, choice in zip(graph.ops, plan.choices, strict=True)
-            for tensor, layout in zip(op.outputs, choice.outputs, strict=True)
-        }
         self.drafts: dict[Key, _Draft] = {}
         self.needs: dict[Key, dict[int, set[Layout]]] = {}
 
@@ -170,7 +165,7 @@ class _Cutter:
 
     def _given(self, tensor: int, giver: Key, reader: Key) -> Give:
         """In which layout a tensor is handed over."""
-        layout = self.made[tensor]
+        layout = self.keys.made[tensor]
         if len(self.stages.meshes[giver.stage].devices) != len(self.stages.meshes[reader.stage].devices):
             # On another number of devices it lies otherwise: each of them gets the whole.
             layout = tuple(sbp if number == self.time else B for number, sbp in enumerate(layout))

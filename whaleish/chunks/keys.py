@@ -15,7 +15,7 @@ class Keys:
     """The chunks of units and ops.
 
     Attributes:
-      of: the key of each op that does anything.
+      of: the key of each op that does anything. made: the layout in which each tensor is made.
     """
 
     def __init__(self, graph: LogicalGraph, plan: Plan, units: Units, time: int | None) -> None:
@@ -26,7 +26,7 @@ class Keys:
         }
         self._free = graph.order_free()
         self._first = self._read_by_each() & self._free
-        self._made = {
+        self.made = {
             tensor: layout
             for op, choice in zip(graph.ops, plan.choices, strict=True)
             for tensor, layout in zip(op.outputs, choice.outputs, strict=True)
@@ -67,7 +67,7 @@ class Keys:
 
     def _check_each(self, each: int, ops: list[int], before: set[int]) -> None:
         """Refuses what runs for each micro-batch, a loop as a whole, and reads what all of them make."""
-        graph, made, time = self._graph, self._made, self._time or 0
+        graph, made, time = self._graph, self.made, self._time or 0
         gathered = (
             (index, graph.tensors[tensor].producer)
             for index in ops
