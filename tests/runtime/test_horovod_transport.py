@@ -126,9 +126,7 @@ def test_nothing_runs_before_what_is_wrong_is_told(ranks) -> None:
 
         sets, transfer = transfer_sets(graph, world), Transfer("a b", "c/d_é", 0, 2)
         for kind in ("string", "variant"):
-            transport = HorovodTransport(graph, sets, lambda _, kind=kind: [((2,), "int32"), ((), kind)], "wrong")
-            told(lambda transport=transport: transport.post_receive(transfer))
-            told(lambda transport=transport: transport.post_send(transfer, [tf.zeros([2], tf.int32), tf.zeros([])]))
+            told(lambda kind=kind: HorovodTransport(graph, sets, lambda _: [((2,), "int32"), ((), kind)], "wrong"))
         transport = HorovodTransport(graph, sets, lambda _: [((2,), "int32")], "wrong")
         told(lambda: transport.post_send(transfer, [tf.zeros([3], tf.int32), tf.constant("x")]))
         told(lambda: transport.post_send(transfer, []))
@@ -140,10 +138,10 @@ def test_nothing_runs_before_what_is_wrong_is_told(ranks) -> None:
         return found
 
     for found in ranks.run(run, timeout=LIMIT):
-        for text, kind in zip(found, ["string", "string", "variant", "variant"], strict=False):
+        for text, kind in zip(found, ["string", "variant"], strict=False):
             said = rf"TypeError: 'a b' is to send int32\[2\], {kind}\[\] to 'c/d_é'\. Horovod moves no {kind}: make"
             assert re.match(said, text)
-        assert found[4:] == [
+        assert found[2:] == [
             "ValueError: 'a b' has int32[3], string[] at firing 2, and 'c/d_é' expects int32[2]; let the chunk make "
             "what was planned, or plan what it makes",
             "ValueError: 'a b' has no tensor at firing 2, and 'c/d_é' expects int32[2]; let the chunk make what was "

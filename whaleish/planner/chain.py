@@ -27,7 +27,8 @@ def check_chain(units: Units, kind: Mapping[int, int], scoped: Mapping[int, int]
             before = at[maker]
             if before is None or kind[maker] != kind[unit]:
                 continue
-            if kind[unit] == FORWARD_UNIT and before > stage and scoped.get(unit, stage) != stage:
+            is_loop = any("regions" in graph.ops[index].attrs for index in units.members[unit])
+            if kind[unit] == FORWARD_UNIT and before > stage and is_loop and scoped.get(unit, stage) != stage:
                 names = graph.variable_of()
                 used = " and ".join(repr(names[handle].name) for handle in units.uses[unit])
                 raise PlanError(
