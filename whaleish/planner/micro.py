@@ -55,7 +55,9 @@ def needed_whole(facts: Facts, taken: Sequence[Candidate], whole: set[int], apar
         if early == set(waits) and (not once or _feeds_gradients(facts, index)):
             found |= {maker for tensor in early for maker in _makers(facts, tensor)}
             continue  # with these made before, it does not wait
-        late[index] = next(iter(inherited.values()), index if once else next(iter(waits.values())))
+        # To blame is what makes a sum, or who gathers what need not be gathered.
+        gathers = once and any(made[tensor].is_split for tensor in own)
+        late[index] = next(iter(inherited.values()), index if gathers else next(iter(waits.values())))
         if not once:
             found.add(_instead(facts, index, waits))
     if apart:
