@@ -94,13 +94,14 @@ PIPELINE = Benchmark(
 )
 PIPELINE_SCHEDULES = Benchmark(
     "pipeline-schedules",
-    "a transformer of 4 layers, 512 wide, 16 sequences of 64, SGD; 4 micro-batches on 2 virtual devices in one process",
+    "a transformer of 4 layers, 512 wide, 48 sequences of 64, SGD; 4 micro-batches on 2 ranks with a core each",
     [
         Target((f"whaleish {schedule}", "seconds"), ("whaleish 1f1b", "seconds"), 1.0)
         for schedule in ("zb-h1", "interleaved(2)")
     ],
     steps=10,
-    threads=(1, 2),
+    hosts=2,
+    rate="none",
 )
 PIPELINE_RUNTIME = Benchmark(
     "pipeline-runtime",
