@@ -167,6 +167,7 @@ class RunningChunk:
         self._micro_batches, self._world, self._functions = micro_batches, world, functions
         self._prefix, self._sets = f"{name}_{str(chunk.key).replace(' ', '_')}", sets
         times = micro_batches if chunk.key.phase == EACH else 1
+        self._expanded = expand(chunk.graph, chunk.plan)
         self._made = [self._make(firing, times) for firing in range(times)]
         self._handles: list[tf.Tensor] = []
         self._guard = [tf.constant(0, tf.int32)] if world.distributed else []
@@ -213,7 +214,7 @@ class RunningChunk:
         state = [(*earlier, values[piece]) for piece, earlier in zip(self._joined, before, strict=True)]
         if firing == self._micro_batches - 1:
             for piece, every in zip(self._joined, state, strict=True):
-                values[piece] = _joined(self._gives[piece], every)
+                values[piece] = _join(self._gives[piece], every)
         return [None, *values, *state]
 
     def _source(self, error: BaseException) -> str:
@@ -240,11 +241,11 @@ class RunningChunk:
             return HorovodBoxer(writer, mesh, parts[0], devices[0], self._prefix, guard, self._sets)
 
         first, last = firing == 0, firing == times - 1
-        emitted = emit_chunk(self.chunk, parts, devices, make_boxer, first=first, last=last)
+        emitted = emit_chunk(*self._expanded, self.chunk.gives, parts, devices, make_boxer, first=first, last=last)
         return self._functions.register(emitted.emitted.function_def(""), emitted.emitted.bodies), emitted
 
 
-def _joined(give: Give, pieces: Sequence[tf.Tensor]) -> tf.Tensor:
+def _join(give: Give, pieces: Sequence[tf.Tensor]) -> tf.Tensor:
     """What a part made of each micro-batch, one after another."""
     assert give.axis is not None
     with tf.device(pieces[0].device):

@@ -108,6 +108,12 @@ def data(size: Size) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.constant(x), tf.constant(y)
 
 
+def through(layers: Sequence[Layer], x: tf.Tensor) -> tf.Tensor:
+    for layer in layers:
+        x = layer(x)
+    return x
+
+
 def loss_of(found: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean((found - y) * (found - y))
 

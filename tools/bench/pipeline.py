@@ -27,10 +27,7 @@ def horovod(size: Size = BERT_BASE) -> Contestant:
     @tf.function
     def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
-            h = x
-            for layer in layers:
-                h = layer(h)
-            loss = encoder.loss_of(h, y)
+            loss = encoder.loss_of(encoder.through(layers, x), y)
         encoder.update(weights, hvd.DistributedGradientTape(tape).gradient(loss, weights))
         return hvd.allreduce(loss, name="pipeline_loss")
 
@@ -48,10 +45,7 @@ def tensorflow_alone(size: Size = BERT_BASE) -> Contestant:
     @tf.function
     def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
-            h = x
-            for layer in layers:
-                h = layer(h)
-            loss = encoder.loss_of(h, y)
+            loss = encoder.loss_of(encoder.through(layers, x), y)
         encoder.update(weights, tape.gradient(loss, weights))
         return loss
 
@@ -119,20 +113,26 @@ def whaleish(size: Size = BERT_BASE) -> Contestant:
     import whaleish as wh
 
     wh.init()
+    return staged(size, STAGES, MICRO_BATCHES, SCHEDULE)
+
+
+def staged(size: Size, stages: int, micro_batches: int, schedule: str) -> Contestant:
+    """The layers in stages of as many each, on the devices of `wh.init()`."""
+    import whaleish as wh
+
     layers = encoder.make(size)
     weights = encoder.weights_of(layers)
-    each = size.layers // STAGES
+    each = size.layers // stages
     x, y = encoder.data(size)
 
     @wh.function
     def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
-            with wh.pipeline(micro_batches=MICRO_BATCHES, schedule=SCHEDULE):
+            with wh.pipeline(micro_batches=micro_batches, schedule=schedule):
                 h = x
                 for first in range(0, size.layers, each):
                     with wh.stage():
-                        for layer in layers[first : first + each]:
-                            h = layer(h)
+                        h = encoder.through(layers[first : first + each], h)
             loss = encoder.loss_of(h, y)
         encoder.update(weights, tape.gradient(loss, weights))
         return loss

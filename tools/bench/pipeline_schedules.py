@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import pathlib
 
-import tensorflow as tf
-
-from tools.bench import encoder
 from tools.bench.contestant import Builders, Contestant
 from tools.bench.encoder import Size
+from tools.bench.pipeline import staged
 
 DEVICES, MICRO_BATCHES = 2, 4
 SIZE = Size(layers=4, width=512, heads=8, hidden=2048, length=64, batch=48)
@@ -22,25 +20,7 @@ def whaleish(schedule: str, size: Size = SIZE) -> Contestant:
 
     wh.init()
     _stay_on_a_core(wh.rank())
-    layers = encoder.make(size)
-    weights = encoder.weights_of(layers)
-    each = size.layers // STAGES[schedule]
-    x, y = encoder.data(size)
-
-    @wh.function
-    def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            with wh.pipeline(MICRO_BATCHES, schedule):
-                h = x
-                for first in range(0, size.layers, each):
-                    with wh.stage():
-                        for layer in layers[first : first + each]:
-                            h = layer(h)
-            loss = encoder.loss_of(h, y)
-        encoder.update(weights, tape.gradient(loss, weights))
-        return loss
-
-    return Contestant(lambda: float(step(x, y)))
+    return staged(size, STAGES[schedule], MICRO_BATCHES, schedule)
 
 
 def _stay_on_a_core(rank: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from whaleish.chunks.chunk import BACKWARD_TURN, FORWARD_TURN, WEIGHT_TURN, Key
 from whaleish.graph import BACKWARD, LogicalGraph
 from whaleish.planner.plan import Plan
@@ -75,10 +77,12 @@ class Keys:
             if tensor in made and need[time].is_broadcast and made[tensor][time].kind in ("S", "P")
         )
         late = ((each, index) for index in before if index in self.of and self.of[index].phase == AFTER)
-        for reader, needed in (*gathered, *late):
+        found = next(itertools.chain(gathered, late), None)
+        if found is not None:
+            reader, needed = map(graph.place, found)
             raise PlanError(
-                f"{graph.place(reader)} runs for each micro-batch and needs {graph.place(needed)} of all of them, "
-                "which is there only after the last. Take one of the two out of the pipeline, or the micro-batches away"
+                f"{reader} runs for each micro-batch and needs {needed} of all of them, which is there only after the "
+                "last. Take one of the two out of the pipeline, or the micro-batches away"
             )
 
     def waits_for(self, index: int) -> tuple[int, ...]:

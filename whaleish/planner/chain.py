@@ -27,17 +27,11 @@ def check_chain(units: Units, kind: Mapping[int, int], scoped: Mapping[int, int]
             before = at[maker]
             if before is None or kind[maker] != kind[unit]:
                 continue
-            is_loop = any("regions" in graph.ops[index].attrs for index in units.members[unit])
-            if kind[unit] == FORWARD_UNIT and before > stage and is_loop and scoped.get(unit, stage) != stage:
-                names = graph.variable_of()
-                used = " and ".join(repr(names[handle].name) for handle in units.uses[unit])
-                raise PlanError(
-                    f"{graph.place(unit)} is in stage {scoped[unit]} and uses {used}, which another op has put on "
-                    f"stage {stage}: there it would need {graph.place(maker)} of stage {before}. A loop or condition "
-                    "runs where the variables are that it reads inside. Read them before it, or give each stage layers "
-                    "of its own"
-                )
             if kind[unit] == FORWARD_UNIT and before > stage:
+                if scoped.get(unit, stage) != stage and any(
+                    "regions" in graph.ops[i].attrs for i in units.members[unit]
+                ):
+                    _refuse_shared(units, unit, scoped[unit], stage, maker, before)
                 raise PlanError(
                     f"stage {before} feeds stage {stage}: {graph.place(maker)} is on stage {before}, and "
                     f"{graph.place(unit)} on stage {stage} reads it. A micro-batch goes through the stages of "
@@ -51,6 +45,17 @@ def check_chain(units: Units, kind: Mapping[int, int], scoped: Mapping[int, int]
                 )
             if kind[unit] == FORWARD_UNIT and before < stage and unit in scoped and maker not in scoped:
                 _refuse_between(units, kind, scoped, maker, stage)
+
+
+def _refuse_shared(units: Units, unit: int, scoped: int, stage: int, maker: int, before: int) -> None:
+    """A loop or condition is where the variables are that it reads inside, whatever stage it is written in."""
+    graph, names = units.graph, units.graph.variable_of()
+    used = " and ".join(repr(names[handle].name) for handle in units.uses[unit])
+    raise PlanError(
+        f"{graph.place(unit)} is in stage {scoped} and uses {used}, which another op has put on stage {stage}: there "
+        f"it would need {graph.place(maker)} of stage {before}. A loop or condition runs where the variables are that "
+        "it reads inside. Read them before it, or give each stage layers of its own"
+    )
 
 
 def _refuse_between(units: Units, kind: Mapping[int, int], scoped: Mapping[int, int], unit: int, stage: int) -> None:

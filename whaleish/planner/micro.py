@@ -17,7 +17,7 @@ from whaleish.planner.roles import PlanError
 from whaleish.planner.units import bodies
 from whaleish.planner.view import Candidate, made_layouts
 from whaleish.rules.control import CONDITION, LOOP
-from whaleish.sbp import Sbp
+from whaleish.sbp import Sbp, is_whole
 
 
 def needed_whole(facts: Facts, taken: Sequence[Candidate], whole: set[int], apart: bool = False) -> set[int]:
@@ -35,9 +35,9 @@ def needed_whole(facts: Facts, taken: Sequence[Candidate], whole: set[int], apar
     made = made_layouts(graph, taken)
     late: dict[int, int] = {}  # op that runs only after the last micro-batch -> itself, or the first such that it needs
     found: set[int] = set()
-    free = graph.order_free()
+    free = graph.order_free() if apart else set()
     for index, (op, candidate) in enumerate(zip(graph.ops, taken, strict=True)):
-        before = [late[control] for control in op.controls if control in late and not (apart and index in free)]
+        before = [late[control] for control in op.controls if control in late and index not in free]
         if apart and _is_whole(candidate) and index not in free:
             before += [control for control in op.controls if not _is_whole(taken[control])]
         inherited, own = {-1: before[0]} if before else {}, {}
@@ -69,7 +69,7 @@ def needed_whole(facts: Facts, taken: Sequence[Candidate], whole: set[int], apar
 
 
 def _is_whole(candidate: Candidate) -> bool:
-    return all(sbp.is_broadcast for sbp in (*candidate.inputs, *candidate.outputs))
+    return is_whole(candidate.inputs, candidate.outputs)
 
 
 def sums_across(graph: LogicalGraph, taken: Sequence[Candidate], stage_of: Sequence[int]) -> set[int]:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whaleish.boxing.local import LocalBoxer
-from whaleish.chunks import Chunk, Give
+from whaleish.chunks import Give
+from whaleish.graph import LogicalGraph
 from whaleish.mesh import Mesh, Shape
+from whaleish.planner.plan import Plan
 from whaleish.rewrite.emit import BoxerFactory, Emitted, Emitter
-from whaleish.rewrite.expand import expand
 from whaleish.sbp import Sbp
 from whaleish.writer import Ref
 
@@ -47,19 +48,27 @@ class EmittedChunk:
 
 
 def emit_chunk(
-    chunk: Chunk, parts: Sequence[int], devices: Sequence[str], make_boxer: BoxerFactory, *, first: bool, last: bool
+    graph: LogicalGraph,
+    plan: Plan,
+    gives: Sequence[Give],
+    parts: Sequence[int],
+    devices: Sequence[str],
+    make_boxer: BoxerFactory,
+    *,
+    first: bool,
+    last: bool,
 ) -> EmittedChunk:
     """Writes a chunk for the parts of one micro-batch that this process holds.
 
     Args:
+      graph, plan: of the chunk, expanded. gives: what it gives, in the order of the graph's outputs.
       parts: numbers of the parts of the mesh of the chunk's stage. devices: of each.
       first, last: whether it is the first micro-batch, and the last.
     """
-    graph, plan = expand(chunk.graph, chunk.plan)
     emitter = Emitter(graph, plan, parts, devices, plan.mesh)
     emitted = emitter.run(make_boxer)
     made, refs, totals, pieces = iter(emitted.outputs), list[Ref | None](), list[Total](), list[int]()
-    for give, tensor in zip(chunk.gives, graph.outputs, strict=True):
+    for give, tensor in zip(gives, graph.outputs, strict=True):
         shape, places = graph.tensors[tensor].shape, emitter.distinct(give.layout)
         pieces.append(len(places))
         for place in places:

@@ -13,7 +13,7 @@ from whaleish.planner.plan import Choice, Plan
 from whaleish.planner.view import AxisView, Candidate, OuterAxis, choice_of, op_view
 from whaleish.rules import registry
 from whaleish.rules.rule import Fragment, Signature
-from whaleish.sbp import B, Sbp
+from whaleish.sbp import B, Sbp, is_whole
 
 
 def expand(graph: LogicalGraph, plan: Plan) -> tuple[LogicalGraph, Plan]:
@@ -141,7 +141,7 @@ class _Writer:
             fixed = fragment is None or fragment.allows(made, Signature(candidate.inputs, candidate.outputs))
             if candidate.expands or not fixed:
                 continue
-            if once and not all(sbp.is_broadcast for sbp in (*candidate.inputs, *candidate.outputs)):
+            if once and not is_whole(candidate.inputs, candidate.outputs):
                 continue
             moved = 0.0
             for tensor, need in zip(op.inputs, candidate.inputs, strict=True):

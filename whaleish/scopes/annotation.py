@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
@@ -13,8 +13,9 @@ from whaleish.scopes.nesting import check
 from whaleish.scopes.text import ATTRIBUTE, encode, parse
 
 
-def annotate(graph: tf.Graph, scopes: Sequence[Scope]) -> ExitStack:
-    """Ops made in the graph from now on are inside these scopes, and those inside the ones that are open; undoes that.
+@contextlib.contextmanager
+def annotate(graph: tf.Graph, scopes: Sequence[Scope]) -> Iterator[None]:
+    """Ops made in the graph meanwhile are inside these scopes, and those inside the ones that are open.
 
     Raises:
       ScopeError: scopes that make no sense inside each other.
@@ -27,6 +28,5 @@ def annotate(graph: tf.Graph, scopes: Sequence[Scope]) -> ExitStack:
     for scope in scopes:
         path, around = (*path, scope), (*around, scope)
         check(around)
-    undo = ExitStack()
-    undo.enter_context(tf_private.op_attribute(graph, ATTRIBUTE, encode(path)))
-    return undo
+    with tf_private.op_attribute(graph, ATTRIBUTE, encode(path)):
+        yield

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from whaleish.scopes.contexts import ScopeContext
 
+_Value = TypeVar("_Value")
+
 _count = itertools.count()
-_thread = threading.local()  # .open: the enterings that are open
 
 
 @dataclass(eq=False)
@@ -32,16 +34,24 @@ Enterings = tuple[Entering, ...]
 """Outer to inner."""
 
 
+_open: ContextVar[Enterings] = ContextVar("open", default=())
+
+
 def open_enterings() -> Enterings:
     """Those that what is built now is inside."""
-    return getattr(_thread, "open", ())
+    return _open.get()
+
+
+def inside(enterings: Enterings) -> contextlib.AbstractContextManager[None]:
+    """What is built on this thread is inside these."""
+    return setting(_open, enterings)
 
 
 @contextlib.contextmanager
-def inside(enterings: Enterings) -> Iterator[None]:
-    """What is built on this thread is inside these."""
-    before, _thread.open = open_enterings(), enterings
+def setting(variable: ContextVar[_Value], value: _Value) -> Iterator[None]:
+    """Gives a variable another value for a while."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _thread.open = before
+        variable.reset(token)

@@ -34,19 +34,18 @@ def enter(scope: ScopeContext) -> Entered:
     Raises:
       ScopeError: the scope makes no sense inside those that are open.
     """
-    graph = tf_private.traced_graph()
+    undo, graph = ExitStack(), tf_private.traced_graph()
     if graph is not None:
-        undo = annotate(graph, [Scope(scope.kind, tf_private.next_number(graph), scope.options)])
+        undo.enter_context(annotate(graph, [Scope(scope.kind, tf_private.next_number(graph), scope.options)]))
         made = graph.version
         return Entered(undo, lambda: _NO_OP if scope.kind == "stage" and graph.version == made else "")
     if tf_private.inside_keras_call():
         # A model whose `call` has scopes, called eagerly, is what it is in plain TensorFlow.
-        return Entered(ExitStack(), lambda: "")
+        return Entered(undo, lambda: "")
     functional.watch()
     entering = Entering(scope)
     path = (*open_enterings(), entering)
     check(tuple(Scope(one.scope.kind, one.order, one.scope.options) for one in path))
-    undo = ExitStack()
     undo.enter_context(inside(path))
     return Entered(undo, lambda: "" if entering.calls else _NO_CALL)
 

@@ -8,9 +8,9 @@ anew whenever a layer is added, or as late as on the first call.
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,10 +20,12 @@ from whaleish.capture import tf_private
 from whaleish.graph import Scope
 from whaleish.scopes import keras_private
 from whaleish.scopes.annotation import annotate
-from whaleish.scopes.building import Entering, Enterings, inside, open_enterings
+from whaleish.scopes.building import Entering, Enterings, inside, open_enterings, setting
 
-_thread = threading.local()
-""".layers: the enterings of each layer of the `Sequential` that makes its nodes, by id; .running: see `_running`."""
+_layers: ContextVar[dict[int, Enterings]] = ContextVar("layers", default={})  # noqa: B039 - never written to
+"""Of the `Sequential` that makes its nodes the enterings of each layer, by the layer's id."""
+_running: ContextVar[Enterings] = ContextVar("running", default=())
+"""What the node that is being run is inside."""
 _added: WeakKeyDictionary[Any, dict[int, Enterings]] = WeakKeyDictionary()
 """Of each `Sequential` the enterings that its layers were added in, by the layer's id."""
 
@@ -34,7 +36,7 @@ def watch() -> None:
 
 
 def _node_made(node: Any) -> None:
-    node._whaleish_enterings = getattr(_thread, "layers", {}).get(id(node.operation), open_enterings())
+    node._whaleish_enterings = _layers.get().get(id(node.operation), open_enterings())
     for entering in node._whaleish_enterings:
         entering.calls += 1
 
@@ -45,15 +47,9 @@ def _layer_added(sequential: Any, layer: Any) -> None:
         entering.calls += 1
 
 
-@contextlib.contextmanager
-def _making_nodes(sequential: Any) -> Iterator[None]:
+def _making_nodes(sequential: Any) -> AbstractContextManager[None]:
     enterings = _added.get(sequential, {})
-    before = getattr(_thread, "layers", {})
-    _thread.layers = {id(layer): enterings.get(id(layer), ()) for layer in sequential._layers}
-    try:
-        yield
-    finally:
-        _thread.layers = before
+    return setting(_layers, {id(layer): enterings.get(id(layer), ()) for layer in sequential._layers})
 
 
 def _run(run: Callable[..., Any], function: Any, operation_of: Callable[[Any], Any], call: Callable[..., Any]) -> Any:
@@ -84,25 +80,12 @@ def _run(run: Callable[..., Any], function: Any, operation_of: Callable[[Any], A
             with inside(now):
                 return call(operation, *args, **kwargs)
         # A model that was built inside some of the scopes that it is called in is inside them once.
-        own = [one for one in now if one not in _running()]
-        with annotate(graph, [Scope(one.scope.kind, numbers[one], one.scope.options) for one in own]), _run_inside(own):
+        own = tuple(one for one in now if one not in _running.get())
+        scopes = [Scope(one.scope.kind, numbers[one], one.scope.options) for one in own]
+        with annotate(graph, scopes), setting(_running, _running.get() + own):
             return call(operation, *args, **kwargs)
 
     return run(next_operation, call_inside)
-
-
-def _running() -> Enterings:
-    """What the node that is being run on this thread is inside."""
-    return getattr(_thread, "running", ())
-
-
-@contextlib.contextmanager
-def _run_inside(more: list[Entering]) -> Iterator[None]:
-    before, _thread.running = _running(), (*_running(), *more)
-    try:
-        yield
-    finally:
-        _thread.running = before
 
 
 def _numbers(graph: tf.Graph, function: Any) -> dict[Entering, int]:
