@@ -167,11 +167,9 @@ class Function:
     def _capture(self, call: Call) -> Capture:
         _tracing.active = True
         try:
-            captured = capture_signature(self._fn, call.signature)
+            return capture_signature(self._fn, call.signature, lambda graph: apply_rules(graph, self._rules))
         finally:
             _tracing.active = False
-        apply_rules(captured.graph, self._rules)
-        return captured
 
     def _plan_of(self, captured: Capture, call: Call) -> Plan:
         graph = captured.graph

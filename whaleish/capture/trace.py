@@ -14,6 +14,7 @@ from whaleish.capture.choices import choose_in_stages
 from whaleish.capture.convert import convert
 from whaleish.capture.flat import Flat, flat_of
 from whaleish.capture.fold import fold
+from whaleish.capture.gradients import mark_gradients
 from whaleish.capture.inline import inline
 from whaleish.capture.library import keep_functions
 from whaleish.capture.lists import find_element_shapes
@@ -87,8 +88,14 @@ def capture(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Capture:
     return capture_signature(fn, signature)
 
 
-def capture_signature(fn: Callable[..., Any], signature: Signature) -> Capture:
-    """Like `capture`, for a call that was taken apart already."""
+def capture_signature(
+    fn: Callable[..., Any], signature: Signature, annotate: Callable[[LogicalGraph], None] = lambda graph: None
+) -> Capture:
+    """Like `capture`, for a call that was taken apart already.
+
+    Args:
+      annotate: puts ops into more scopes than they were made in.
+    """
     results, concrete = trace(fn, signature)
     with collector_paused():
         flat = flat_of(concrete.graph)
@@ -108,7 +115,8 @@ def capture_signature(fn: Callable[..., Any], signature: Signature) -> Capture:
             prune(graph)
         find_trips(graph)
         find_phases(graph, flat.backward)
-        marked = [mark_local_means(graph), mark_rows(graph)]
+        annotate(graph)
+        marked = [mark_local_means(graph), mark_rows(graph), mark_gradients(graph)]
         if any(marked):
             prune(graph)
     graph.source = source_finder(graph, concrete.graph, flat.origins)

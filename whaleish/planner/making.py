@@ -22,6 +22,8 @@ from whaleish.planner.roles import find_roles
 from whaleish.planner.search import Search
 from whaleish.planner.stages import find_stages
 from whaleish.planner.view import AxisView, Candidate, OuterAxis, choice_of, made_layouts
+from whaleish.planner.zero import Zero
+from whaleish.rules.gradient import GRADIENT
 from whaleish.sbp import B, Layout, Sbp
 
 
@@ -122,13 +124,14 @@ def _plan_mesh(
         view = AxisView(graph, axis, cluster, outer)
         own = {} if axis.time else {tensor: layout[number] for tensor, layout in pinned.items()}
         facts = Facts(graph, roles[number], _cuts(graph, outer, handles), own)
-        fixed = {handle: layout[number] for handle, layout in stored.items() if handle not in facts.whole}
+        zero = Zero(graph, axis, roles[number], facts.whole)
+        fixed = zero.variables | {handle: layout[number] for handle, layout in stored.items() if handle not in facts.whole}
         arriving = {tensor: layout[0] for tensor, layout in zip(graph.inputs, arrivals, strict=False)}
         if axis.time:
             fixed, arriving = dict.fromkeys(facts.handles, B), {}
         whole: set[int] = set()
         while True:  # until no micro-batch waits for a later one, and no sum over them crosses between stages for each
-            taken, layouts = _plan_axis(facts, view, arriving, fixed, whole)
+            taken, layouts = _plan_axis(facts, view, arriving, fixed, whole, zero.gradients)
             late = _late(facts, taken, whole, stage_of) if axis.time else set()
             if late <= whole:
                 break
@@ -148,16 +151,22 @@ def _late(facts: Facts, taken: list[Candidate], whole: set[int], stage_of: Seque
 
 
 def _plan_axis(
-    facts: Facts, view: AxisView, arriving: dict[int, Sbp], fixed: dict[int, Sbp], whole: set[int]
+    facts: Facts,
+    view: AxisView,
+    arriving: dict[int, Sbp],
+    fixed: dict[int, Sbp],
+    whole: set[int],
+    gradients: Mapping[int, Sbp],
 ) -> tuple[list[Candidate], dict[int, Sbp]]:
     """The candidate of each op on one axis, and the layouts of the variables' handles."""
     graph, carried = facts.graph, Carried(facts.graph, view)
     while True:  # until the layouts of what loops carry are a fixed point of their bodies
-        search = Search(facts, view, arriving, fixed, carried, whole)
+        search = Search(facts, view, arriving, fixed, carried, whole, gradients)
         taken = search.run()
         if not carried.weaken(taken):
             break
-    raw = {i for i, c in enumerate(taken) if graph.ops[i].pinned or search.local.is_raw(i, c) or carried.concerns(i)}
+    settled_ops = {i for i, op in enumerate(graph.ops) if op.pinned or op.type == GRADIENT}
+    raw = settled_ops | {i for i, c in enumerate(taken) if search.local.is_raw(i, c) or carried.concerns(i)}
     settled = settle_partials(view, taken, set(graph.outputs), raw)
     settled = gather_inputs(view, settled, graph.outputs, raw)
     carried.verify(settled)

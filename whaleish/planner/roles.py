@@ -22,10 +22,12 @@ class Role:
     Attributes:
       kind: REPLICA (batch dim split, weights whole) or SPLIT (weights sharded).
       dim: the weight dim to split, where the user pinned it.
+      zero: of REPLICA, what the parts share out instead of each having all of it (`planner/zero.py`).
     """
 
     kind: str = REPLICA
     dim: int | None = None
+    zero: int = 0
 
 
 def find_roles(graph: LogicalGraph, size: int) -> tuple[Mesh, list[list[Role]]]:
@@ -61,10 +63,6 @@ def _layers(path: ScopePath) -> ScopePath:
         if scope.kind == "auto":
             raise PlanError(
                 "wh.auto() is not compiled yet; the scopes compiled are replica, split, stage, pipeline and accumulate"
-            )
-        if scope.option("zero", 0):
-            raise PlanError(
-                f"replica(zero={scope.option('zero')}): sharded optimizer state is not compiled yet; use zero=0"
             )
     return tuple(scope for scope in path if is_axis(scope) or _is_time(scope))
 
@@ -110,7 +108,7 @@ def _role(path: ScopePath, axis: int, sizes: list[int]) -> Role:
     if not path or (axis >= len(path) and not _spans(path, sizes)):
         return Role()
     scope = path[min(axis, len(path) - 1)]
-    return Role(scope.kind, scope.option("dim"))
+    return Role(scope.kind, scope.option("dim"), scope.option("zero", 0))
 
 
 def _spans(path: ScopePath, sizes: list[int]) -> bool:

@@ -12,11 +12,12 @@ tensor, which has the dual layout. That is why two stacked products come out col
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from functools import partial
 
 from whaleish.boxing.volume import volume
-from whaleish.graph import FORWARD
+from whaleish.graph import FORWARD, UPDATE
 from whaleish.planner.beam import Beam, Held, Way
 from whaleish.planner.carried import Carried
 from whaleish.planner.facts import Facts
@@ -24,6 +25,7 @@ from whaleish.planner.judge import Judge
 from whaleish.planner.local import LocalValues
 from whaleish.planner.roles import SPLIT, PlanError
 from whaleish.planner.view import AxisView, Candidate
+from whaleish.rules.gradient import GRADIENT
 from whaleish.sbp import B, Sbp, dual
 
 _INFINITE = float("inf")
@@ -35,6 +37,7 @@ class Search:
     Args:
       arrivals: layouts of the step's inputs. fixed: layouts of variables' handles that are settled.
       carried: layouts of what loops carry. whole: ops that every part does on whole tensors.
+      gradients: `Gradient` op -> the layout in which it reads what it is given, and leaves it.
     """
 
     def __init__(
@@ -45,8 +48,9 @@ class Search:
         fixed: dict[int, Sbp],
         carried: Carried,
         whole: AbstractSet[int] = frozenset(),
+        gradients: Mapping[int, Sbp] | None = None,
     ) -> None:
-        self.whole = whole
+        self.whole, self.gradients = whole, gradients or {}
         self.facts, self.graph, self.view = facts, facts.graph, view
         self.judge, self.local = Judge(facts, view.axis.size, view.axis.time), LocalValues(facts)
         self.arrivals, self.fixed, self.carried = arrivals, fixed, carried
@@ -93,8 +97,8 @@ class Search:
         op = self.graph.ops[index]
         if op.type == "Placeholder":
             return [(0.0, 0.0, Candidate((), (self.arrivals.get(op.outputs[0], B),), False, 0, 0.0))]
-        if op.pinned:
-            sbp = self.facts.pinned.get(op.outputs[0], held[op.inputs[0]][0])
+        if op.pinned or op.type == GRADIENT:
+            sbp = self._settled(index, held[op.inputs[0]][0])
             moving = self._boxing(op.inputs[0], sbp, held, op.phase)
             return [(moving, 0.0, Candidate((sbp,), (sbp,), False, 0, 0.0))]
         candidates = self._with_units(index, held)
@@ -102,6 +106,15 @@ class Search:
             return self._priced(index, candidates, held)
         judged = self._priced(index, self.judge.allowed(index, candidates, held), held)
         return judged or self._priced(index, self.judge.obeying(index, candidates, held), held)
+
+    def _settled(self, index: int, have: Sbp) -> Sbp:
+        """The layout of an op whose layout is no choice: stated by the user, or that of a gradient."""
+        op = self.graph.ops[index]
+        if op.pinned:
+            return self.facts.pinned.get(op.outputs[0], have)
+        if self.view.axis.time and (op.phase == UPDATE or index in self.whole or have.is_split):
+            return B
+        return self.gradients.get(index, have)
 
     def _priced(self, index: int, candidates: list[Candidate], held: Held) -> list[tuple[float, float, Candidate]]:
         """The candidates that can be had, with their costs."""

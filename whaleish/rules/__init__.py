@@ -6,6 +6,7 @@ from whaleish.rules import (  # noqa: F401
     counting,
     elementwise,
     gather,
+    gradient,
     images,
     joining,
     lists,

@@ -1,0 +1,81 @@
+"""ZeRO: which variables and gradients lie in pieces over the parts of a `replica(zero=...)`, and along which dim.
+
+Replicas would all store the same optimizer state (1), sum up the same gradients (2) and store the same weights (3); each
+has a piece instead (Rajbhandari et al., 2020). That is a layout and nothing else: a slot S(d) makes the gradient that
+meets it a reduce-scatter, and the new weight that comes of it an all-gather, together as many bytes as the all-reduce
+that they replace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from itertools import pairwise
+from math import prod
+
+from whaleish.alike import join_alike
+from whaleish.graph import FORWARD, UPDATE, LogicalGraph
+from whaleish.mesh import Axis
+from whaleish.planner.roles import REPLICA, Role
+from whaleish.rules.gradient import GRADIENT
+from whaleish.sbp import B, S, Sbp
+from whaleish.zero import WEIGHTS, WHOLE_BELOW
+
+
+class Zero:
+    """What is in pieces on one axis because a scope says so.
+
+    Args:
+      roles: of each scope path, on the axis.
+      whole: handles that cannot be sharded.
+
+    Attributes:
+      variables: handle -> layout, of weights and of what their updates keep.
+      gradients: `Gradient` op -> layout in which it leaves what it is given.
+    """
+
+    def __init__(self, graph: LogicalGraph, axis: Axis, roles: Sequence[Role], whole: Container[int]) -> None:
+        self.variables: dict[int, Sbp] = {}
+        self.gradients: dict[int, Sbp] = {}
+        asked = self._asked(graph, roles)
+        if not asked or axis.size == 1:
+            return
+        alike = join_alike(graph, (UPDATE,))
+        groups: dict[int, list[int]] = {}
+        for variable in graph.variables:
+            groups.setdefault(alike.get(variable.handle, variable.handle), []).append(variable.handle)
+        variables = graph.variable_of()
+        split: dict[int, Sbp] = {}
+        for name, group in groups.items():
+            zero = max((asked[handle] for handle in group if handle in asked), default=0)
+            dim = _dim(variables[group[0]].shape, axis)
+            if not zero or dim is None or any(handle in whole for handle in group):
+                continue
+            split[name] = S(dim)
+            for handle in group:
+                self.variables[handle] = S(dim) if zero >= WEIGHTS or handle not in asked else B
+        for index, op in enumerate(graph.ops):
+            if op.type == GRADIENT and alike.get(op.outputs[0]) in split:
+                self.gradients[index] = split[alike[op.outputs[0]]]
+
+    @staticmethod
+    def _asked(graph: LogicalGraph, roles: Sequence[Role]) -> dict[int, int]:
+        """Handle -> `zero`, of the variables that forward ops under such a scope use."""
+        handles = {variable.handle for variable in graph.variables}
+        found: dict[int, int] = {}
+        for op in graph.ops:
+            role = roles[op.scope]
+            if op.phase == FORWARD and role.kind == REPLICA and role.zero:
+                for handle in handles.intersection(op.inputs):
+                    found[handle] = max(found.get(handle, 0), role.zero)
+        return found
+
+
+def _dim(shape: Sequence[int], axis: Axis) -> int | None:
+    """The first of the dims that the axis divides most evenly; None for what stays whole.
+
+    The first: parts of dim 0 are scattered and gathered as they lie, those of another have to be put together.
+    """
+    if prod(shape) < WHOLE_BELOW or max(shape) < axis.size:
+        return None
+    longest = [max(b - a for a, b in pairwise(axis.cuts(length))) / length for length in shape]
+    return min(range(len(shape)), key=longest.__getitem__)
