@@ -18,7 +18,7 @@ class Scope:
     """One `with` of the user's, as an annotation.
 
     Attributes:
-      kind: "replica", "split", "accumulate", "stage", "pipeline", "local_statistics" or "auto".
+      kind: "replica", "split", "accumulate", "stage", "pipeline", "local_statistics", "recompute" or "auto".
       number: which entering of which scope it was, in the order of the trace.
       options: the scope's arguments that are not their defaults, as sorted (name, value) pairs.
     """
@@ -76,6 +76,7 @@ class Op:
       pinned: the layout of its (only) output, where the user stated one.
       region: index into `LogicalGraph.regions` of the body that it is an op of.
       payload: what the front end keeps for the rewriter (the op's NodeDef), opaque here; None for ops that a pass made.
+      again: 0; of a copy of another op, by which what that makes is made again, the number of the repeat that it is of.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Op:
     payload: Any = None
     pinned: Layout = ()
     region: int = 0
+    again: int = 0
 
 
 @dataclass(frozen=True, slots=True)

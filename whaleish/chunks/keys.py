@@ -61,7 +61,8 @@ class Keys:
         if each is not None:
             self._check_each(each, ops, producers | waits)
             backward = any(key.phase == EACH and key.turn == BACKWARD_TURN for key in before)
-            backward |= self._units.phase(unit) == BACKWARD and bool(self._units.reads[unit])
+            reads = bool(self._units.reads[unit]) or any(graph.ops[index].again for index in ops)
+            backward |= self._units.phase(unit) == BACKWARD and reads
             return Key(EACH, stage, BACKWARD_TURN if backward else FORWARD_TURN)
         phase = AFTER if any(key.phase in (EACH, AFTER) for key in before) else BEFORE
         turns = [key.turn + (key.stage != stage) for key in before if key.phase == phase]

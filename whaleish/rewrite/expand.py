@@ -102,7 +102,9 @@ class _Writer:
             results = tuple(range(made, len(graph.tensors)))
             values += results
             name, tensors = f"{op.name}/{type}", tuple(values[i] for i in inputs)
-            graph.ops.append(Op(name, type, tensors, results, controls, attrs, op.phase, op.scope, region=op.region))
+            graph.ops.append(
+                Op(name, type, tensors, results, controls, attrs, op.phase, op.scope, region=op.region, again=op.again)
+            )
             for number, layouts in enumerate(held):
                 own = fragment if number in choice.expands else None
                 taken = self._cheapest(number, layouts, own, outputs, self._runs_once(number, choice))

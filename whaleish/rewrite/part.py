@@ -73,7 +73,10 @@ class PartLowering:
         return self._note(self._writer.copy(self._source.payload, refs, **where, **attrs))
 
     def _note(self, made: list[Ref]) -> list[Ref]:
-        self.nodes.append(self._writer.function_def.node_def[-1].name)
+        node = self._writer.function_def.node_def[-1]
+        if self._source.again:  # no two nodes that differ in an attribute are merged
+            node.attr["_whaleish_again"].i = self._source.again
+        self.nodes.append(node.name)
         return made
 
     def _pieces(self, shape: tuple[int, ...] | None, layout: Layout) -> tuple[tuple[int, int], ...]:

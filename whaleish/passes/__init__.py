@@ -1,0 +1,5 @@
+"""Passes: from a planned step to another one that computes the same."""
+
+from whaleish.passes.repeat import Repeat, entering, follow, repeat
+
+__all__ = ["Repeat", "entering", "follow", "repeat"]
