@@ -88,7 +88,9 @@ def _find_route(mesh: Mesh, source: Layout, target: Layout, shape: tuple[int, ..
 
 def _hops(mesh: Mesh, layout: Layout, source: Layout, target: Layout, shape: tuple[int, ...]) -> Iterator[Hop]:
     for axis, here in enumerate(layout):
-        between = [] if len(layout) == 1 else [B, *(S(dim) for dim in range(len(shape)))]
+        # What goes by way of another layout in time would wait for all micro-batches.
+        direct = len(layout) == 1 or mesh.axes[axis].time
+        between = [] if direct else [B, *(S(dim) for dim in range(len(shape)))]
         for there in dict.fromkeys([target[axis], source[axis], *between]):
             changed = (*layout[:axis], there, *layout[axis + 1 :])
             if mesh.axes[axis].apart and not _by_itself(here, there):
