@@ -15,7 +15,7 @@ from math import inf
 
 import networkx as nx
 
-from whaleish.graph import layout_bytes
+from whaleish.graph import Op, layout_bytes
 from whaleish.planner.gathering import gathering_seconds
 from whaleish.planner.view import AxisView, Candidate, made_layouts
 from whaleish.sbp import Sbp
@@ -55,9 +55,16 @@ def settle_partials(
     early = _sink_side(view, edges, sources, wanted)
     settled = list(taken)
     for index, op in enumerate(graph.ops):
-        if op.outputs and op.outputs[0] in early and index not in raw:
+        makes_whole = bool(op.outputs) and op.outputs[0] in early
+        if (makes_whole or _reads_only(early, op, taken[index])) and index not in raw:
             settled[index] = view.candidates(index)[0]
     return settled
+
+
+def _reads_only(early: AbstractSet[int], op: Op, candidate: Candidate) -> bool:
+    """Whether an op would take sums apart to make something whole of them: zeros of the same shape, say."""
+    sums = [t for t, need in zip(op.inputs, candidate.inputs, strict=True) if need.is_partial]
+    return bool(sums) and early.issuperset(sums) and all(sbp.is_broadcast for sbp in candidate.outputs)
 
 
 def _source_bytes(view: AxisView, made: Mapping[int, Sbp], taken: list[Candidate], tensor: int) -> float:
