@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from whaleish.boxing.horovod import EVERYBODY
+from whaleish.boxing.horovod import EVERYBODY, Sets
 from whaleish.mesh import Mesh
 from whaleish.world import World
 
@@ -16,22 +16,26 @@ _made: dict[tuple[int, ...], int] = {}
 """Ranks -> Horovod's number of their set. Sets are made once and kept."""
 
 
-def process_sets(mesh: Mesh, world: World) -> tuple[int, ...]:
-    """For each axis the number of the set in which this rank communicates along it.
+def process_sets(mesh: Mesh, world: World) -> Sets:
+    """The sets in which this rank communicates on a mesh that it is one of.
 
     To be called by all ranks with the same mesh, in the same order: making a set is a collective of all ranks.
     """
-    return stage_sets([mesh], world)[0]
+    (found,) = stage_sets([mesh], world)
+    assert found is not None
+    return found
 
 
-def stage_sets(meshes: Sequence[Mesh], world: World) -> list[tuple[int, ...]]:
-    """For each stage's mesh what `process_sets` gives; () where this rank is none of its devices."""
-    found = []
+def stage_sets(meshes: Sequence[Mesh], world: World) -> list[Sets | None]:
+    """For each stage's mesh what `process_sets` gives; None where this rank is none of its devices."""
+    found: list[Sets | None] = []
     for mesh in meshes:
         space = mesh.in_space
         along = [_along(space, axis, world.size) for axis in range(len(space.axes))]
+        together = set_of(tuple(sorted(mesh.devices)), world.size)
         here = space.devices.index(world.rank) if world.rank in space.devices else None
-        found.append(() if here is None else mesh.with_time([sets[here] for sets in along], EVERYBODY))
+        own = () if here is None else mesh.with_time([sets[here] for sets in along], EVERYBODY)
+        found.append(None if here is None else Sets(own, together))
     return found
 
 

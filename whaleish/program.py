@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from whaleish import tf_private
 from whaleish.boxing.boxer import Boxer
-from whaleish.boxing.horovod import EVERYBODY, HorovodBoxer
+from whaleish.boxing.horovod import WORLD, HorovodBoxer, Sets
 from whaleish.boxing.local import LocalBoxer
 from whaleish.boxing.timed import TimedBoxer
 from whaleish.capture import Capture
@@ -40,7 +40,7 @@ class Program:
 
     def __init__(self, capture: Capture, plan: Plan, world: World) -> None:
         self.capture, self.plan, self.world = capture, plan, world
-        self.emitted = emit(capture, plan, world, process_sets(plan.mesh, world) if world.distributed else ())
+        self.emitted = emit(capture, plan, world, process_sets(plan.mesh, world) if world.distributed else WORLD)
         self._place_of = {tensor: place for place, tensor in enumerate(capture.graph.inputs)}
         self._variable_of = {v.handle: obj for v, obj in zip(capture.graph.variables, capture.variables, strict=True)}
         self._layouts = [layout for _, layout in plan.variables]
@@ -95,11 +95,11 @@ class Program:
 
 
 @collector_paused()
-def emit(capture: Capture, plan: Plan, world: World, sets: Sequence[int] = (EVERYBODY,)) -> Emitted:
+def emit(capture: Capture, plan: Plan, world: World, sets: Sets = WORLD) -> Emitted:
     """Writes the function of this process. Pure: nothing is registered or laid out.
 
     Args:
-      sets: Horovod's process set of this process along each axis of the plan's mesh.
+      sets: Horovod's process sets of this process on the plan's mesh.
 
     Over several processes it has three more arguments: an int32 that is always 0, the hash of the batch, and the number
     that stands for what the program assigned to variables.

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from whaleish import tf_private
 from whaleish.boxing.boxer import Boxer
-from whaleish.boxing.horovod import HorovodBoxer
+from whaleish.boxing.horovod import HorovodBoxer, Sets
 from whaleish.boxing.local import LocalBoxer
 from whaleish.capture import Capture
 from whaleish.chunks import Chunk, Give, Key, cut, feed_of, make_actors
@@ -57,7 +57,7 @@ class StagedProgram:
         self._name = f"wh{self._identity:014x}"
         self._variables = dict(zip((v.name for v in capture.graph.variables), capture.variables, strict=True))
         self._functions = RegisteredFunctions()
-        sets = stage_sets(plan.pipelining.meshes, world) if world.distributed else [()] * len(plan.pipelining.meshes)
+        sets = stage_sets(plan.pipelining.meshes, world) if world.distributed else [None] * len(plan.pipelining.meshes)
         graph = self.actors.graph
         make = partial(RunningChunk, graph.micro_batches, world, self._functions, self._name)
         self._running = {
@@ -161,7 +161,7 @@ class RunningChunk:
         functions: RegisteredFunctions,
         name: str,
         chunk: Chunk,
-        sets: Sequence[int],
+        sets: Sets | None,
     ) -> None:
         self.chunk = chunk
         self._micro_batches, self._world, self._functions = micro_batches, world, functions
@@ -238,6 +238,7 @@ class RunningChunk:
             if not world.distributed:
                 return LocalBoxer(writer, mesh, parts, devices)
             guard = writer.argument("guard", "int32", ())
+            assert self._sets is not None, "a process runs only chunks of stages that it is in"
             return HorovodBoxer(writer, mesh, parts[0], devices[0], self._prefix, guard, self._sets)
 
         first, last = firing == 0, firing == times - 1

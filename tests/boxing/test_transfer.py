@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests.conformance.parts import cut, join
 from whaleish import tf_private, world
-from whaleish.boxing.horovod import EVERYBODY, HorovodBoxer
+from whaleish.boxing.horovod import EVERYBODY, HorovodBoxer, Sets
 from whaleish.boxing.local import LocalBoxer
 from whaleish.boxing.transfer import Transfer
 from whaleish.mesh import Axis, Mesh
@@ -102,7 +102,8 @@ def on_rank(p1: int, p2: int) -> list[Any]:
     guard = writer.argument("guard", "int32", ())
     boxer = HorovodBoxer(writer, everybody, here.rank, here.devices[0], f"transfers{p1}{p2}", guard)
     sides = Mesh((Axis("side", 2), Axis("b", 2))) if (p1, p2) == (2, 2) else None
-    sets = process_sets(sides, here)[1:] if sides else (EVERYBODY,)
+    inner = process_sets(sides, here).along[1] if sides else EVERYBODY
+    sets = Sets((inner,), inner)
     values, results = [tf.constant(0, tf.int32)], []
     for transfer, _, parts in cases:
         ref = None

@@ -33,7 +33,7 @@ def parts_of(scopes: str, devices: int) -> int:
     *pairwise(rule=[*RULES], zero=[1, 2, 3], scopes=[*SCOPES], world_of=[4]), indirect=["world_of"]
 )
 def test_in_one_process(rule: str, zero: int, scopes: str, world_of: int) -> None:
-    check(train(rule, zero, scopes, 12), zero, scopes, parts_of(scopes, world_of))
+    check(train(rule, zero, scopes, 10), zero, scopes, parts_of(scopes, world_of))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from whaleish.boxing.boxer import Boxer, Boxing, Group
 from whaleish.boxing.route import Exchange, Pieces
@@ -38,6 +38,21 @@ _NOT_SENT = frozenset(["bool", "complex128"])  # what is summed, but not sent pi
 _COMPLEX = {"complex64": "float32", "complex128": "float64"}
 
 
+class Sets(NamedTuple):
+    """Horovod's numbers of the process sets of a rank that is one of a mesh.
+
+    Attributes:
+      along: of its group along each axis. all: of all ranks of the mesh.
+    """
+
+    along: tuple[int, ...] = (EVERYBODY,)
+    all: int = EVERYBODY
+
+
+WORLD = Sets()
+"""Those of a mesh that is one axis of all processes."""
+
+
 @dataclass
 class _Sums:
     """All-reduces that travel together."""
@@ -53,8 +68,7 @@ class HorovodBoxer(Boxer):
     Args:
       prefix: begins the names by which ranks match their collectives; it identifies the plan.
       guard: an int32 scalar argument that is always 0, mixed into the inputs of collectives so that none is constant.
-      sets: for each axis of the mesh Horovod's number of the process set of this part's group; by default all are of
-        one axis that has all processes.
+      sets: of this process on the mesh; by default that has one axis, and all processes.
     """
 
     def __init__(
@@ -65,10 +79,10 @@ class HorovodBoxer(Boxer):
         device: str,
         prefix: str,
         guard: Ref,
-        sets: Sequence[int] = (EVERYBODY,),
+        sets: Sets = WORLD,
     ) -> None:
         super().__init__(writer, mesh, [part], [device])
-        self.prefix, self.sets = prefix, tuple(sets)
+        self.prefix, self.sets = prefix, sets
         self._guard: Callable[[], Ref] = lambda: guard
         self._numbers = itertools.count()
         self.rank = mesh.device(part)
@@ -88,7 +102,7 @@ class HorovodBoxer(Boxer):
     def whole(self, group: Group, refs: list[Ref], source: Sbp, depth: int) -> list[Ref]:
         if source.is_split:
             return [self._gather(group, refs[0], source)]
-        return [self._all_reduce(refs[0], source, group.shape, depth, self.sets[group.number])]
+        return [self._all_reduce(refs[0], source, group.shape, depth, self.sets.along[group.number])]
 
     def scatter(self, group: Group, refs: list[Ref], source: Sbp, target: Sbp, depth: int) -> list[Ref]:
         """Sends each member its piece of the own summand, and adds up what comes.
@@ -101,7 +115,7 @@ class HorovodBoxer(Boxer):
             whole = self.whole(group, refs, source, depth)[0]
             return [self.slice(whole, group.pieces(target, position), device)]
         pieces = [group.pieces(target, group.members.index(member)) for member in self._by_rank(group.members)]
-        received = self._all_to_all(refs[0], dtype, pieces, self.sets[group.number])
+        received = self._all_to_all(refs[0], dtype, pieces, self.sets.along[group.number])
         shape = [len(pieces), *group.local_shape(target, position)]
         summands = self._add("Reshape", [received, self.writer.const(shape, "int32", device)])
         first = self.writer.const([0], "int32", device)
@@ -114,7 +128,7 @@ class HorovodBoxer(Boxer):
         part = self.parts[0]
         members = self._by_rank(exchange.members(part))
         sent = [exchange.block(part, k) if part in exchange.senders(k) else None for k in members]
-        number = EVERYBODY if exchange.axis is None else self.sets[exchange.axis]
+        number = self.sets.all if exchange.axis is None else self.sets.along[exchange.axis]
         return [self._unpack(self._all_to_all(refs[0], self.writer.dtypes[refs[0]], sent, number), exchange)]
 
     def gather_rows(self, ids: Boxing, rows: Boxing, depth: int) -> tuple[list[Ref], list[Ref]]:
@@ -130,22 +144,20 @@ class HorovodBoxer(Boxer):
         for axis in reversed(gathered):
             different, place = self.writer.add("Unique", [own], device=self.devices[0], out_idx="int32")
             summed = self._add("UnsortedSegmentSum", [values, place, self._add("Size", [different], out_type="int32")])
-            own = self._all_gather(different, [-1], self.sets[axis])
-            values = self._all_gather(summed, [-1] * len(rows.shape), self.sets[axis])
+            own = self._all_gather(different, [-1], self.sets.along[axis])
+            values = self._all_gather(summed, [-1] * len(rows.shape), self.sets.along[axis])
         local = [self.mesh.local_shape(boxing.shape, boxing.target, self.parts[0]) for boxing in (ids, rows)]
         length = self.writer.const(local[0][0], "int32", self.devices[0])
         missing = self._add("Sub", [length, self._add("Size", [own], out_type="int32")])
         return [self._filled(own, missing, local[0])], [self._filled(values, missing, local[1])]
 
-    def transfer(
-        self, ref: Ref | None, dtype: str, transfer: Transfer, number: int, sets: Sequence[int] = (EVERYBODY,)
-    ) -> Ref | None:
+    def transfer(self, ref: Ref | None, dtype: str, transfer: Transfer, number: int, sets: Sets = WORLD) -> Ref | None:
         """A tensor on the devices of another mesh. All processes of both meshes call this.
 
         Args:
           ref: this process's part on `transfer.mesh`; None if it has none.
           number: of the process set of `transfer.devices`.
-          sets: of this process along the axes of `transfer.after`.
+          sets: of this process on `transfer.after`.
 
         Returns:
           This process's part on `transfer.after`; None if it has none.
@@ -166,13 +178,13 @@ class HorovodBoxer(Boxer):
         there = self.placed(transfer.after, receiver, sets, prefix)
         return there.box([landed], transfer.landing, transfer.target, transfer.shape, 0)[0]
 
-    def beside(self, mesh: Mesh, part: int, sets: Sequence[int], prefix: str) -> HorovodBoxer:
+    def beside(self, mesh: Mesh, part: int, sets: Sets, prefix: str) -> HorovodBoxer:
         """A boxer for another part, in the same function; prefixes tell their names apart."""
         other = HorovodBoxer(self.writer, mesh, part, self.devices[0], prefix, "", sets)
         other._guard, other._numbers, other.gate = self._guard, self._numbers, self.gate
         return other
 
-    def placed(self, mesh: Mesh, part: int, sets: Sequence[int] = (EVERYBODY,), prefix: str = "") -> HorovodBoxer:
+    def placed(self, mesh: Mesh, part: int, sets: Sets = WORLD, prefix: str = "") -> HorovodBoxer:
         """A boxer for this process on another mesh, which is finished together with this one."""
         self._others.append(self.beside(mesh, part, sets, prefix or self._name("placed")))
         return self._others[-1]
@@ -227,7 +239,7 @@ class HorovodBoxer(Boxer):
         return made if shape else self._add("Reshape", [made, self.writer.const([], "int32", self.devices[0])])
 
     def _gather(self, group: Group, ref: Ref, source: Sbp) -> Ref:
-        local, number = group.local_shape(source, group.positions[0]), self.sets[group.number]
+        local, number = group.local_shape(source, group.positions[0]), self.sets.along[group.number]
         if source.dim == 0 and self._by_rank(group.members) == list(group.members):
             return self._shaped(self._all_gather(ref, local, number), group.shape)
         held = (*group.around[: group.number], source, *group.around[group.number + 1 :])

@@ -3,14 +3,14 @@
     forward     read 1 ─▶ use 1    read 2 ─▶ use 2    read 3 ─▶ use 3 ...     A read waits for what the use AHEAD before
     backward    ... use 3 ◀─ read 3'    use 2 ◀─ read 2'    use 1 ◀─ read 1'   it is given.
 
-So few weights are whole at a time: those in use, and the next ones, which are gathered meanwhile. A read by itself waits
-for nothing: all weights would be gathered at the beginning, and kept for the backward pass. The last to be used in the
-forward pass are the first in the backward pass, and are kept.
+So few weights are whole at a time: those in use, and the next ones, which are gathered meanwhile. A read by itself
+waits for nothing: all weights would be gathered at the beginning, and kept for the backward pass. The last to be used
+in the forward pass are the first in the backward pass, and are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from whaleish.graph import BACKWARD, FORWARD, LogicalGraph
@@ -76,16 +76,20 @@ def _find(graph: LogicalGraph, plan: Plan) -> Iterator[_Read]:
             tensor = todo.pop()
             for user in sorted(set(readers[tensor])):
                 other = graph.ops[user]
-                gathers = _need(graph, plan, user, tensor) != plan.choices[graph.tensors[tensor].producer].outputs[0]
-                if gathers:
+                if _need(graph, plan, user, tensor) != plan.choices[graph.tensors[tensor].producer].outputs[0]:
                     {FORWARD: read.forward, BACKWARD: read.backward}.get(other.phase, []).append(user)
-                elif all(t in made or t in graph.constants for t in other.inputs) and len(other.outputs) == 1:
-                    if not other.region and other.phase == FORWARD:
-                        read.chain.append(user)
-                        made.update(other.outputs)
-                        todo += other.outputs
+                elif other.phase == FORWARD and not other.region and _follows(graph, user, made):
+                    read.chain.append(user)
+                    made.update(other.outputs)
+                    todo += other.outputs
         if read.forward or read.backward:
             yield _Read(sorted(read.chain), sorted(set(read.forward)), sorted(set(read.backward)))
+
+
+def _follows(graph: LogicalGraph, index: int, tensors: Collection[int]) -> bool:
+    """Whether an op makes one thing of some tensors alone."""
+    op = graph.ops[index]
+    return len(op.outputs) == 1 and all(t in tensors or t in graph.constants for t in op.inputs)
 
 
 def _in_pieces(plan: Plan, index: int) -> bool:
@@ -122,8 +126,7 @@ def _waiting(graph: LogicalGraph, waits: dict[int, set[int]]) -> LogicalGraph:
 def _assigned_late(graph: LogicalGraph) -> LogicalGraph:
     """The graph with assignments waiting for the reads that were put before them."""
     again: dict[int, list[int]] = {}  # handle -> reads
-    ops: Sequence = list(graph.ops)
-    for index, op in enumerate(ops):
+    for index, op in enumerate(graph.ops):
         if op.type == "ReadVariableOp" and op.again:
             again.setdefault(op.inputs[0], []).append(index)
         elif op.type not in READS:

@@ -13,7 +13,7 @@ from whaleish.mesh import Mesh
 from whaleish.planner.carried import Carried
 from whaleish.planner.facts import Facts
 from whaleish.planner.gathering import gather_inputs
-from whaleish.planner.micro import needed_whole, sums_across
+from whaleish.planner.micro import needed_whole, out_of_turn, sums_across
 from whaleish.planner.partial import settle_partials
 from whaleish.planner.pins import pinned_layouts
 from whaleish.planner.placement import place_ops
@@ -125,14 +125,16 @@ def _plan_mesh(
         own = {} if axis.time else {tensor: layout[number] for tensor, layout in pinned.items()}
         facts = Facts(graph, roles[number], _cuts(graph, outer, handles), own)
         zero = Zero(graph, axis, roles[number], facts.whole)
-        fixed = zero.variables | {handle: layout[number] for handle, layout in stored.items() if handle not in facts.whole}
+        fixed = zero.variables | {
+            handle: layout[number] for handle, layout in stored.items() if handle not in facts.whole
+        }
         arriving = {tensor: layout[0] for tensor, layout in zip(graph.inputs, arrivals, strict=False)}
         if axis.time:
             fixed, arriving = dict.fromkeys(facts.handles, B), {}
         whole: set[int] = set()
         while True:  # until no micro-batch waits for a later one, and no sum over them crosses between stages for each
             taken, layouts = _plan_axis(facts, view, arriving, fixed, whole, zero.gradients)
-            late = _late(facts, taken, whole, stage_of) if axis.time else set()
+            late = _late(facts, taken, whole, stage_of, outer) if axis.time else set()
             if late <= whole:
                 break
             whole |= late
@@ -145,9 +147,12 @@ def _plan_mesh(
     )
 
 
-def _late(facts: Facts, taken: list[Candidate], whole: set[int], stage_of: Sequence[int]) -> set[int]:
+def _late(
+    facts: Facts, taken: list[Candidate], whole: set[int], stage_of: Sequence[int], outer: Sequence[OuterAxis]
+) -> set[int]:
     """The ops that are to run once, on an axis of time."""
-    return needed_whole(facts, taken, whole, apart=bool(stage_of)) | sums_across(facts.graph, taken, stage_of)
+    found = out_of_turn(facts.graph, taken, outer) | sums_across(facts.graph, taken, stage_of)
+    return found | needed_whole(facts, taken, whole, apart=bool(stage_of))
 
 
 def _plan_axis(

@@ -15,8 +15,9 @@ from whaleish.graph import BACKWARD, LogicalGraph
 from whaleish.planner.facts import Facts
 from whaleish.planner.roles import PlanError
 from whaleish.planner.units import bodies
-from whaleish.planner.view import Candidate, made_layouts
+from whaleish.planner.view import Candidate, OuterAxis, made_layouts
 from whaleish.rules.control import CONDITION, LOOP
+from whaleish.rules.rows import MERGE_ROWS
 from whaleish.sbp import Sbp, is_whole
 
 
@@ -88,6 +89,34 @@ def sums_across(graph: LogicalGraph, taken: Sequence[Candidate], stage_of: Seque
         and all(sbp.kind == "P" for sbp in candidate.inputs)
         and len({stage_of[graph.tensors[tensor].producer] for tensor in op.inputs}) > 1
     }
+
+
+def out_of_turn(graph: LogicalGraph, taken: Sequence[Candidate], outer: Sequence[OuterAxis]) -> set[int]:
+    """The ops that would need rows of other micro-batches, because an axis of devices further out gathers or cuts them.
+
+    A micro-batch is of the rows of each device and not of the whole batch, so together the devices have no run of rows.
+    They run once, after all.
+
+    Args:
+      taken: the candidate of each op on an axis of time. outer: the axes further out.
+    """
+    made, made_outside = made_layouts(graph, taken), [made_layouts(graph, axis.taken) for axis in outer]
+    found = set()
+    for index, (op, candidate) in enumerate(zip(graph.ops, taken, strict=True)):
+        for axis, made_there in zip(outer, made_outside, strict=True):
+            there = axis.taken[index]
+            read = [
+                (made_there[tensor], there.inputs[k], made[tensor], candidate.inputs[k])
+                for k, tensor in enumerate(op.inputs)
+                if tensor in made
+            ]
+            if op.type == MERGE_ROWS:  # it gathers what it reads
+                read += zip(there.inputs, there.outputs, candidate.inputs, candidate.outputs, strict=True)
+            for before, after, early, late in read:
+                dims = {sbp.dim for sbp in (before, after) if sbp.is_split} if before != after else set()
+                if early.is_split and late.is_split and early.dim in dims:
+                    found.add(index)
+    return found
 
 
 def _only_gathers(candidate: Candidate, inputs: Sequence[int], waits: dict[int, int], made: Mapping[int, Sbp]) -> bool:

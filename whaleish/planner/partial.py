@@ -64,7 +64,7 @@ def settle_partials(
 def _reads_only(early: AbstractSet[int], op: Op, candidate: Candidate) -> bool:
     """Whether an op would take sums apart to make something whole of them: zeros of the same shape, say."""
     sums = [t for t, need in zip(op.inputs, candidate.inputs, strict=True) if need.is_partial]
-    return bool(sums) and early.issuperset(sums) and all(sbp.is_broadcast for sbp in candidate.outputs)
+    return bool(sums) and set(sums) <= early and all(sbp.is_broadcast for sbp in candidate.outputs)
 
 
 def _source_bytes(view: AxisView, made: Mapping[int, Sbp], taken: list[Candidate], tensor: int) -> float:

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from whaleish.alike import join_alike
 from whaleish.graph import UPDATE, LogicalGraph
 from whaleish.planner.chain import check_chain
 from whaleish.planner.kinds import BACKWARD_UNIT, FORWARD_UNIT, TIMELESS, UPDATE_UNIT, scoped_stages, unit_kinds
-from whaleish.alike import join_alike
 from whaleish.planner.presence import Presence
 from whaleish.planner.roles import PlanError
 from whaleish.planner.stages import Stages

@@ -1,14 +1,14 @@
 """ZeRO: which variables and gradients lie in pieces over the parts of a `replica(zero=...)`, and along which dim.
 
-Replicas would all store the same optimizer state (1), sum up the same gradients (2) and store the same weights (3); each
-has a piece instead (Rajbhandari et al., 2020). That is a layout and nothing else: a slot S(d) makes the gradient that
-meets it a reduce-scatter, and the new weight that comes of it an all-gather, together as many bytes as the all-reduce
-that they replace.
+Replicas would all store the same optimizer state (1), sum up the same gradients (2) and store the same weights (3);
+each has a piece instead (Rajbhandari et al., 2020). That is a layout and nothing else: a slot S(d) makes the gradient
+that meets it a reduce-scatter, and the new weight that comes of it an all-gather, together as many bytes as the
+all-reduce that they replace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from itertools import pairwise
 from math import prod
 
