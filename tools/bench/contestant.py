@@ -14,11 +14,13 @@ class Contestant:
       step: runs one training step, waits for it, and returns its loss.
       promised: bytes that each host sends in a step by the plan; None where there is no plan.
       note: what a reader of the figures must know, if anything.
+      state: bytes of weights, gradients and slots that a rank has; 0 where it is not asked.
     """
 
     step: Callable[[], float]
     promised: float | None = None
     note: str = ""
+    state: float = 0.0
 
 
 Builders = Mapping[str, Callable[[], Contestant]]

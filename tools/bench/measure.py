@@ -32,6 +32,7 @@ class Figures:
       seconds: of each step, those of its slowest rank. cpu: of all ranks together, in seconds.
       sent: bytes per step and host, the mean over hosts. promised: the same by the plan.
       losses: of each step, those of the warming ones first.
+      state: bytes of weights, gradients and slots of the rank that has most; 0 where not asked.
       peak: the most memory that a rank had, or what was measured says that it took, in bytes; 0 where not measured.
     """
 
@@ -40,6 +41,7 @@ class Figures:
     sent: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     promised: float | None = None
+    state: float = 0.0
     peak: float = 0.0
     note: str = ""
 
@@ -97,6 +99,7 @@ def _merge(figures: dict[str, Figures], ranks: list[dict[str, Any]]) -> None:
         found.sent += map(statistics.mean, zip(*(rank.get("sent", ()) for rank in own), strict=True))
         found.losses += own[0].get("losses", [])
         found.promised, found.note = own[0].get("promised"), own[0].get("note", "")
+        found.state = max(rank.get("state", 0.0) for rank in own)
         found.peak = max([found.peak, *(rank.get("peak", 0.0) for rank in own)])
 
 

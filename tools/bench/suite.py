@@ -77,6 +77,25 @@ TRANSFORMER = Benchmark(
     steps=30,
     threads=(2, 2),
 )
+ZERO = Benchmark(
+    "zero",
+    "the layers of BERT-base, 64 tokens, batch 16, AdamW; data parallel on 4 hosts at 1 Gbit/s",
+    [
+        *(
+            Target((f"whaleish zero={zero}", "state"), ("horovod", "state"), limit)
+            for zero, limit in ((1, 0.65), (2, 0.46), (3, 0.28))
+        ),
+        *(
+            Target((f"whaleish zero={zero}", "seconds"), ("horovod", "seconds"), limit)
+            for zero, limit in ((1, 1.05), (2, 1.05), (3, 1.6))
+        ),
+        *(Target((f"whaleish zero={zero}", "sent"), (f"whaleish zero={zero}", "promised"), 1.05) for zero in (1, 2, 3)),
+    ],
+    steps=4,
+    warm=1,
+    hosts=4,
+    memory=True,
+)
 PIPELINE = Benchmark(
     "pipeline",
     "the layers of BERT-base, 64 tokens, batch 16, SGD; 4 stages and 8 micro-batches on 4 hosts at 250 Mbit/s",
@@ -134,6 +153,7 @@ SUITE = {
         RESNET50,
         ONE_PROCESS,
         TRANSFORMER,
+        ZERO,
         PIPELINE,
         PIPELINE_SCHEDULES,
         PIPELINE_RUNTIME,

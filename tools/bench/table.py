@@ -15,6 +15,7 @@ _HEADS = [
     "last loss",
     "sent per host, MB",
     "by the plan",
+    "state, MB",
     "peak, MB",
 ]
 
@@ -56,7 +57,7 @@ def _number(value: float) -> str:
 
 
 def _row(name: str, found: Figures) -> list[str]:
-    megabytes = [found.median(figure) / 1e6 for figure in ("sent", "promised", "peak")]
+    megabytes = [found.median(figure) / 1e6 for figure in ("sent", "promised", "state", "peak")]
     return [
         name,
         _number(found.median("seconds")),

@@ -20,7 +20,15 @@ _SENT = pathlib.Path("/sys/class/net/eth0/statistics/tx_bytes")
 def run(contestants: dict[str, Contestant], steps: int, warm: int, barrier: Any) -> dict[str, Any]:
     """Steps of the contestants by turns, in alternating order; seconds, CPU seconds and bytes of each step."""
     found: dict[str, Any] = {
-        name: {"seconds": [], "cpu": [], "sent": [], "promised": c.promised, "note": c.note, "losses": []}
+        name: {
+            "seconds": [],
+            "cpu": [],
+            "sent": [],
+            "losses": [],
+            "promised": c.promised,
+            "state": c.state,
+            "note": c.note,
+        }
         for name, c in contestants.items()
     }
     for number in range(-warm, steps):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from whaleish.graph import LogicalGraph
 from whaleish.planner.moves import Move, find_moves, merged_moves
 from whaleish.planner.plan import Plan
+from whaleish.report.zero import whole_in_spite
 from whaleish.rules import registry
 from whaleish.rules.whole import REASONS
 from whaleish.sbp import format_layout
@@ -38,6 +39,7 @@ def explain(graph: LogicalGraph, plan: Plan) -> str:
     ]
     lines += [f"  {move_text(graph, move, move.nbytes)}" for move in moves]
     lines += whole_lines(graph, "every device")
+    lines += whole_in_spite(graph, plan)
     return "\n".join(lines) + "\n"
 
 

@@ -14,6 +14,7 @@ from whaleish.report.costs import actor_seconds, cost_of
 from whaleish.report.crossings import Crossing, find_crossings
 from whaleish.report.explain import bytes_text, move_text, tensor_text, whole_lines
 from whaleish.report.shares import weights
+from whaleish.report.zero import whole_in_spite
 from whaleish.rewrite.expand import expand
 from whaleish.runtime import EACH, Trace, predict
 from whaleish.sbp import format_layout
@@ -74,6 +75,7 @@ class _Report:
         yield from self._moves()
         yield ""
         yield from whole_lines(self.graph, "every device of their stage")
+        yield from whole_in_spite(self.graph, self.plan)
 
     def _stages(self) -> Iterator[str]:
         stored = dict(self.plan.variables)

@@ -54,12 +54,14 @@ def replica(
 
     Scopes that nest are axes of a mesh: `replica(2)` round `split()` is data parallel over two groups of devices, each
     of which shards the weights. The scopes of a step share all devices (`devices` must name all of them), so the
-    degrees of a nest multiply to their number. `zero` must be 0; else `wh.function` raises a `PlanError`.
+    degrees of a nest multiply to their number.
 
     Args:
       degree: number of parts; None: what the other axes leave.
       devices: indices into the devices of `wh.init()`, as a list or range; None: all.
-      zero: variables are whole (0), or have sharded slots (1), gradients too (2), weights too (3).
+      zero: what replicas share out in place of each having all of it: nothing (0), optimizer slots (1), gradients too
+        (2), weights too (3), of the variables that ops inside use and of what their updates keep (Rajbhandari et al.,
+        2020, "ZeRO"). Variables of fewer than 4,096 elements stay whole.
       shares: for devices that are not equally fast, how much each part does, `[3, 1]`; in place of `degree`.
     """
     if not _is_int(zero) or zero not in range(4):
