@@ -15,9 +15,11 @@ import whaleish as wh
 from tests.transparency.compare import difference
 from tests.transparency.precision import computing_in
 from tests.transparency.zoo import nested
+from whaleish.arguments import take_call
 from whaleish.planner.moves import find_moves
 from whaleish.rules.gradient import GRADIENT
 from whaleish.state import storage
+from whaleish.world import world
 from whaleish.zero import WHOLE_BELOW
 
 TOKENS, WIDTH, LENGTH, CLASSES, STEPS = 80, 64, 5, 11, 3
@@ -112,8 +114,9 @@ def _train(rule: str, zero: int, scopes: str, batch: int) -> Outcome:
         losses.append(abs(float(plain(*given)) - float(compiled(*given))))
     without = wh.function(Net(rule).step(lambda: SCOPES[scopes](0), staged))
     weights = {id(weight) for weight in spread.weights}
-    own = _capture(compiled, given)
-    used = {id(variable) for variable in compiled.program_for(*given).capture.variables}
+    program = compiled.program_for(*given)
+    own = program.capture.graph, program.plan
+    used = {id(variable) for variable in program.capture.variables}
     large = [v for v in spread.variables if np.prod(v.shape) >= WHOLE_BELOW and id(v.value) in used]
     return Outcome(
         losses=max(losses),
@@ -122,7 +125,7 @@ def _train(rule: str, zero: int, scopes: str, batch: int) -> Outcome:
         slots=max((_stored(v.value) for v in large if id(v) not in weights), default=0.0),
         gradients=max(_gradients(*own), default=1.0),
         sent=_sent(*own),
-        plain=_sent(*_capture(without, given)),
+        plain=_sent(*_planned(without, given)),
     )
 
 
@@ -135,9 +138,10 @@ def _stored(variable: Any) -> float:
     return max((float(np.prod(resource.read().shape)) / whole for resource in variable.parts.resources), default=0.0)
 
 
-def _capture(compiled: Any, given: Any) -> tuple[Any, Any]:
-    program = compiled.program_for(*given)
-    return program.capture.graph, program.plan
+def _planned(compiled: Any, given: Any) -> tuple[Any, Any]:
+    call = take_call(given, {}, "global", world())
+    captured = compiled._capture(call)
+    return captured.graph, compiled._plan_of(captured, call)
 
 
 def _gradients(graph: Any, plan: Any) -> list[float]:
