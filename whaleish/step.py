@@ -29,7 +29,7 @@ from whaleish.rewrite.expand import expand
 from whaleish.rules_by_name import Rules, apply_rules, parse_rules
 from whaleish.sbp import B, Layout, format_layout
 from whaleish.staged import StagedProgram
-from whaleish.state import assigned, assigned_text, broadcast_from_chief, install, pins, storage
+from whaleish.state import assigned, assigned_text, broadcast_from_chief, install, pins, storage, while_capturing
 from whaleish.world import world
 
 _log = logging.getLogger("whaleish")
@@ -167,7 +167,8 @@ class Function:
     def _capture(self, call: Call) -> Capture:
         _tracing.active = True
         try:
-            captured = capture_signature(self._fn, call.signature)
+            with while_capturing():
+                captured = capture_signature(self._fn, call.signature)
         finally:
             _tracing.active = False
         apply_rules(captured.graph, self._rules)

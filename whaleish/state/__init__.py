@@ -2,6 +2,7 @@
 
 from whaleish.state.assigned import assigned, assigned_number, assigned_text, forget_assigned
 from whaleish.state.creator import install, uninstall
+from whaleish.state.deferred import deferred, while_capturing
 from whaleish.state.ranks import broadcast_from_chief, gather
 from whaleish.state.storage import Storage, lay_out, moves, not_laid_out, pin, pins, settle_all, storage
 from whaleish.state.tf_private import Resource
@@ -15,6 +16,7 @@ __all__ = [
     "assigned_number",
     "assigned_text",
     "broadcast_from_chief",
+    "deferred",
     "forget_assigned",
     "gather",
     "install",
@@ -26,4 +28,5 @@ __all__ = [
     "settle_all",
     "storage",
     "uninstall",
+    "while_capturing",
 ]
