@@ -1,4 +1,4 @@
-"""`wh.deferred`: models that are built without weight memory. Which variables wait for their layout, and which do not."""
+"""`wh.deferred`: models that are built without weight memory; which variables wait for their layout."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def deferred() -> Iterator[None]:
 
     if not tf.executing_eagerly():
         raise RuntimeError(
-            "wh.deferred() was entered while TensorFlow traces a function. Enter it in plain Python, round the building "
-            "of a model; variables that a step makes in its first call, such as an optimizer's slots, are deferred anyway"
+            "wh.deferred() was entered while TensorFlow traces a function. Enter it in plain Python, round the "
+            "building of a model; an optimizer's slots that a step makes in its first call are deferred anyway"
         )
     world()  # the creator is for its devices
     install()
@@ -83,11 +83,10 @@ def first_value(initial: Initial, keywords: dict[str, Any]) -> Recipe | Initial:
     if not wanted or not _may_wait(initial, keywords):
         return initial
     known = of_keras(initial)
-    if known is None and wanted is Wanted.SLOTS:
+    if known is not None and not is_large(known.shape, tf.as_dtype(known.dtype)):
         return initial
-    if known is not None:
-        if not is_large(known.shape, tf.as_dtype(known.dtype)) or (wanted is Wanted.SLOTS and not known.pure):
-            return initial
+    if wanted is Wanted.SLOTS and (known is None or not known.pure):
+        return initial
     found = recipe_or_initial(initial, keywords.get("dtype"))
     shape = keywords.get("shape")
     if isinstance(found, Recipe) and shape is not None and not tf.TensorShape(shape).is_compatible_with(found.shape):
@@ -96,7 +95,7 @@ def first_value(initial: Initial, keywords: dict[str, Any]) -> Recipe | Initial:
 
 
 def _may_wait(initial: Initial, keywords: dict[str, Any]) -> bool:
-    """Whether the variable is of a kind that may: no metric, none of a shape that changes, none with a copy elsewhere."""
+    """Whether the variable is of a kind that may: no metric, none whose shape changes, none with a copy elsewhere."""
     shape = keywords.get("shape")
     return not (
         hasattr(initial, "checkpoint_position")  # a checkpoint gives the value

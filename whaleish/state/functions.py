@@ -1,8 +1,9 @@
 """Plain `tf.function`s that captured a variable, and what happens when they run after it was laid out.
 
-A traced function keeps the handle it captured, so once the whole storage of that handle is gone the function cannot
-run. While a variable lies in parts, or is deferred, the functions that captured its handle therefore ask for it at each call, which
-brings the whole back under the same handle: TensorFlow's captured inputs may be callables, evaluated at call time.
+A traced function keeps the handle it captured, so while that handle has no whole storage the function cannot run.
+While a variable lies in parts, or is deferred, the functions that captured its handle therefore ask for it at each
+call, which brings the whole back under the same handle: TensorFlow's captured inputs may be callables, evaluated at
+call time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""TensorFlow's own methods of a variable, made to work on one that lies in parts or is deferred, and to tell what they change."""
+"""TensorFlow's own methods of a variable, made to work on one without whole storage, and to tell what they change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""First values that can be computed later: what an initializer was traced to, if nothing else depends on when it runs."""
+"""First values that can be computed later: what initializers were traced to, where it does not matter when they run."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from whaleish.state import tf_private
 
 SMALL = 64 << 10
 """Bytes below which a variable is made at once: tracing its initializer takes 5 ms, and would keep 3 KB."""
+
+MOST_CONSTANTS = 64 << 10
+"""Bytes of constants from which a recipe is not worth keeping: what NumPy computed is a constant of the trace."""
 
 Initial = Callable[[], Any]
 
@@ -91,7 +94,7 @@ def recipe_or_initial(initial: Initial, dtype: Any = None) -> Recipe | Initial:
     if given:
         return lambda: (_run(function) if changes else None, given[0])[1]
     output = function.graph.structured_outputs
-    if changes or function.graph.captures or not _is_worth_it(output) or _constants(nodes) >= SMALL:
+    if changes or function.graph.captures or not _is_worth_it(output) or _constants(nodes) > MOST_CONSTANTS:
         return lambda: _run(function)
     graph = function.graph.as_graph_def().SerializeToString(deterministic=True)
     return Recipe(tuple(output.shape), output.dtype, graph, output.name)
@@ -131,5 +134,4 @@ def _keeps_state(node: Any) -> bool:
 
 
 def _constants(nodes: list[Any]) -> int:
-    """Bytes of the constants: what NumPy gave, in all likelihood."""
     return sum(node.attr["value"].tensor.ByteSize() for node in nodes if node.op == "Const")

@@ -92,7 +92,7 @@ def make_without_storage(
     distribute_strategy: object = None,
     **others: object,
 ) -> Resource:
-    """Does for a variable what its `__init__` would, except for the value. `others` mean nothing where ops run eagerly."""
+    """Does for a variable what its `__init__` would, but for the value. `others` mean nothing where ops run eagerly."""
     synchronization, aggregation, trainable = variables.validate_synchronization_aggregation_trainable(
         synchronization, aggregation, trainable, name
     )

@@ -28,11 +28,11 @@ Exchange = Callable[[Parts], tf.Tensor]
 class LaidOutVariable(ResourceVariable):
     """A `tf.Variable` whose storage is in place, under its own handle, or in the parts of a mesh.
 
-    If it is made from a recipe it is deferred: it has no storage until `lay_out`, or whoever reads it first, has the
-    value made. Until `lay_out` moves it into parts it is what TensorFlow makes, storage and all. In parts, reading gathers and
-    assigning scatters, eagerly and one variable at a time; a plain `tf.function` that captured it finds it in place
-    again (one process), or raises (several). Its handle never changes. While there are parts the handle has no
-    storage, so an op that is given the handle raises TensorFlow's error.
+    Until `lay_out` moves it into parts it is what TensorFlow makes, storage and all; made from a recipe it is
+    *deferred*, and has no storage before `lay_out`, or whoever reads it first, has its value made. In parts, reading
+    gathers and assigning scatters, eagerly and one variable at a time; a plain `tf.function` that captured it finds it
+    in place again (one process), or raises (several). Its handle never changes. While there are parts, or the variable
+    is deferred, the handle has no storage, so an op that is given the handle raises TensorFlow's error.
     """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
@@ -120,7 +120,7 @@ class LaidOutVariable(ResourceVariable):
             functions.restore(self)
 
     def be_there(self) -> None:
-        """To be called where the value is about to be read or changed: a deferred one is made, unless this is a trace."""
+        """To be called before the value is read or changed: makes that of a deferred one, unless this is a trace."""
         if self._recipe is not None and tf.executing_eagerly():
             self.initialise()
 
