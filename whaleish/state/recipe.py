@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -43,6 +44,15 @@ class Recipe:
     dtype: tf.DType
     graph: bytes
     output: str
+
+    def text(self) -> str:
+        """On one line, for ranks to compare and to send; `parse` reads it."""
+        return f"{list(self.shape)}|{self.dtype.name}|{self.output}|{self.graph.hex()}"
+
+    @staticmethod
+    def parse(text: str) -> Recipe:
+        shape, dtype, output, graph = text.split("|")
+        return Recipe(tuple(json.loads(shape)), tf.as_dtype(dtype), bytes.fromhex(graph), output)
 
     def value(self) -> tf.Tensor:
         """Computes it, on the host, in one buffer where TensorFlow can."""

@@ -111,6 +111,10 @@ class LaidOutVariable(ResourceVariable):
         self._resource.assign(value)
         tf_private.show_handle(self, self.handle)
 
+    def wait_for(self, recipe: Recipe) -> None:
+        """Gives a deferred variable another recipe, for a value of the same kind."""
+        self._recipe = recipe
+
     def initialise(self) -> None:
         """Makes the value in place, if the variable is deferred."""
         if self._recipe is not None:
