@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import threading
 
 import keras
 import numpy as np
@@ -311,6 +312,40 @@ def test_it_ends_with_the_with_also_after_errors():
         with wh.deferred():
             pass
         assert tf.Variable(initial).deferred
+
+
+def test_other_threads_are_left_alone():
+    made = []
+
+    def build():
+        world.init(virtual_devices=4)
+        made.append(tf.Variable(initial))
+
+    with wh.deferred():
+        thread = threading.Thread(target=build)
+        thread.start()
+        thread.join()
+    assert not made[0].deferred
+    np.testing.assert_array_equal(made[0], value())
+
+
+def test_a_deferred_variable_is_laid_out_by_a_step_on_another_thread():
+    v = make()
+    step = wh.function(lambda x: tf.reduce_sum(x @ v))
+    x, got = np.ones([4, 7], "float32"), []
+    thread = threading.Thread(target=lambda: got.append(float(step(x))))
+    thread.start()
+    thread.join()
+    np.testing.assert_allclose(got, [np.sum(x @ value())], rtol=1e-5)
+
+
+def test_before_init_it_says_so():
+    world._reset()
+    try:
+        with pytest.raises(RuntimeError, match=r"wh.init\(\)"), wh.deferred():
+            pass
+    finally:
+        world.init(virtual_devices=4)
 
 
 def test_after_clear_session_it_puts_the_creator_back():

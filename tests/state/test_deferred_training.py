@@ -192,6 +192,22 @@ def test_other_slots_too():
         assert losses[0] == losses[1], optimizer.name
 
 
+def test_mixed_precision():
+    losses = []
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        for deferring in (contextlib.nullcontext, wh.deferred):
+            with deferring():
+                models = build(two_layers)
+            optimizer = keras.optimizers.Adam(0.01)
+            step = make_step(models, optimizer, *SCOPES["split"])
+            losses.append([float(step(*batch())) for _ in range(2)])
+            assert {v.dtype for v in every(models, optimizer) if v.shape.rank} == {tf.float32}
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert losses[0] == losses[1]
+
+
 def test_a_model_is_built_in_stages_and_scopes():
     def model():
         keras.utils.set_random_seed(3)

@@ -131,6 +131,7 @@ WAITS = {
     "keras": lambda: keras.random.normal((24, 18), seed=4),
     "function": lambda: scaled(tf.random.stateless_normal([24, 18], [1, 2])),
     "loop": sums,
+    "a list of tensors": lambda: [tf.ones([18]), tf.range(18.0)] * 3,
     "a drawn number": lambda: tf.ones([24, 18]) * np.random.random(),
 }
 
@@ -138,7 +139,8 @@ WAITS = {
 @pytest.mark.parametrize("case", WAITS)
 def test_plain_initializers_that_wait(case):
     check(lambda: tf.Variable(WAITS[case], name="kernel"), waits=True)
-    check(lambda: tf.Variable(initial_value=WAITS[case], trainable=False, shape=WAITS[case]().shape), waits=True)
+    shape = tf.convert_to_tensor(WAITS[case]()).shape
+    check(lambda: tf.Variable(initial_value=WAITS[case], trainable=False, shape=shape), waits=True)
 
 
 def from_a_generator():
@@ -158,6 +160,13 @@ def from_numpys_generator():
 def from_a_variable():
     other = tf.Variable(lambda: tf.random.stateless_normal([24, 18], [1, 2]))
     return tf.Variable(lambda: other * 2)
+
+
+def from_a_variable_itself():
+    other = tf.Variable(lambda: tf.random.stateless_normal([24, 18], [1, 2]))
+    made = tf.Variable(lambda: other)
+    other.assign(tf.zeros([24, 18]))
+    return made
 
 
 def from_a_variable_that_changes():
@@ -205,6 +214,7 @@ AT_ONCE = {
     "not for traces": lambda: tf.Variable(lambda: tf.ones([24, 18]) * float(tf.random.stateless_normal([], [1, 2]))),
     "checked": lambda: tf.Variable(lambda: tf.debugging.check_numerics(tf.ones([24, 18]), "not finite")),
     "strings": lambda: tf.Variable(lambda: tf.fill([24, 18], "a"), trainable=False),
+    "a variable itself": lambda: from_a_variable_itself(),
     "of any shape": lambda: tf.Variable(lambda: tf.ones([24, 18]), shape=tf.TensorShape([None, 18])),
     "a tensor": lambda: tf.Variable(tf.random.stateless_normal([24, 18], [1, 2])),
     "a metric's": lambda: keras.metrics.MeanIoU(30).total_cm,

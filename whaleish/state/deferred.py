@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from whaleish.state.first import of_keras
-from whaleish.state.recipe import Initial, Recipe, is_large, recipe_or_initial, tracing
+from whaleish.state.recipe import Initial, Recipe, filled, is_large, recipe_or_initial, tracing
 
 
 class Wanted(enum.IntEnum):
@@ -83,11 +83,14 @@ def first_value(initial: Initial, keywords: dict[str, Any]) -> Recipe | Initial:
     if not wanted or not _may_wait(initial, keywords):
         return initial
     known = of_keras(initial)
-    if known is not None and not is_large(known.shape, tf.as_dtype(known.dtype)):
+    dtype = keywords.get("dtype")  # Keras always gives it
+    if known is not None and not is_large(known.shape, tf.as_dtype(dtype)):
         return initial
     if wanted is Wanted.SLOTS and (known is None or not known.pure):
         return initial
-    found = recipe_or_initial(initial, keywords.get("dtype"))
+    if known is not None and known.number is not None:
+        return filled(bool(known.number), known.shape, tf.as_dtype(dtype))
+    found = recipe_or_initial(initial, dtype)
     shape = keywords.get("shape")
     if isinstance(found, Recipe) and shape is not None and not tf.TensorShape(shape).is_compatible_with(found.shape):
         return found.value  # TensorFlow says that they do not fit

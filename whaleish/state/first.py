@@ -52,11 +52,15 @@ class KerasInitial:
 
     initializer: Any
     shape: tuple[int, ...]
-    dtype: str
 
     @property
     def pure(self) -> bool:
         return type(self.initializer) in _CONSTANT or self.random
+
+    @property
+    def number(self) -> int | None:
+        """What it is full of, if that is 0 or 1."""
+        return {keras.initializers.Zeros: 0, keras.initializers.Ones: 1}.get(type(self.initializer))
 
     @property
     def random(self) -> bool:
@@ -74,7 +78,7 @@ def of_keras(initial: Callable[[], Any]) -> KerasInitial | None:
     shape = getattr(variable, "shape", None) if isinstance(variable, keras.Variable) else None
     if shape is None or None in shape:
         return None
-    return KerasInitial(inside.get("initializer"), tuple(shape), variable.dtype)
+    return KerasInitial(inside.get("initializer"), tuple(shape))
 
 
 def in_one_buffer(initial: Callable[[], Any]) -> Callable[[], Any]:

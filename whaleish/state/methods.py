@@ -21,7 +21,7 @@ def through_the_whole(name: str) -> Callable:
 
     @functools.wraps(inherited)
     def method(self: LaidOutVariable, *arguments: Any, **keywords: Any) -> Any:
-        self.be_there()
+        self.ensure_made()
         if not (self.in_parts and tf.executing_eagerly()):
             return inherited(self, *arguments, **keywords)
         with self.whole_for_a_while():

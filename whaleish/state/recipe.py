@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import random
@@ -56,15 +57,27 @@ class Recipe:
 
     def value(self) -> tf.Tensor:
         """Computes it, on the host, in one buffer where TensorFlow can."""
-        definition = tf.compat.v1.GraphDef.FromString(self.graph)
-
-        def compute() -> tf.Tensor:
-            return tf.graph_util.import_graph_def(definition, return_elements=[self.output], name="")[0]
-
         with tf.init_scope(), tf_private.stop_recording():
-            function = tf.compat.v1.wrap_function(compute, [])
+            function = _function_of(self)
             with tf.device("/device:CPU:0"):
                 return _run(function)
+
+
+@functools.lru_cache(maxsize=64)
+def _function_of(recipe: Recipe) -> Any:
+    """What computes it; kept, as slots of one shape have one recipe, and making it takes as long as tracing."""
+    definition = tf.compat.v1.GraphDef.FromString(recipe.graph)
+
+    def compute() -> tf.Tensor:
+        return tf.graph_util.import_graph_def(definition, return_elements=[recipe.output], name="")[0]
+
+    return tf.compat.v1.wrap_function(compute, [])
+
+
+@functools.lru_cache(maxsize=64)
+def filled(one: bool, shape: tuple[int, ...], dtype: tf.DType) -> Recipe | Initial:
+    """The recipe of a variable that is full of zeros or ones."""
+    return recipe_or_initial(lambda: (tf.ones if one else tf.zeros)(shape, dtype))
 
 
 def recipe_or_initial(initial: Initial, dtype: Any = None) -> Recipe | Initial:
@@ -84,10 +97,10 @@ def recipe_or_initial(initial: Initial, dtype: Any = None) -> Recipe | Initial:
 
     def trace() -> Any:
         made = initial()
-        if not isinstance(made, tf.Tensor) or isinstance(made, tf_private.EagerTensor):
-            given.append(made)  # a value that is there, of NumPy for example
-            return None
-        return tf.convert_to_tensor(made, dtype)
+        if any(map(_is_traced, tf.nest.flatten(made, expand_composites=True))):
+            return tf.convert_to_tensor(made, dtype)
+        given.append(made)  # a value that is there, of NumPy for example
+        return None
 
     try:
         function = tf.function(trace, autograph=False).get_concrete_function()
@@ -119,6 +132,10 @@ def _run(function: Any) -> Any:
     # TensorFlow's optimizer would compute it once more, to see whether it is a constant worth keeping.
     with tf_private.unoptimized():
         return function()
+
+
+def _is_traced(value: Any) -> bool:
+    return isinstance(value, tf.Tensor) and not isinstance(value, tf_private.EagerTensor)
 
 
 def _is_worth_it(output: tf.Tensor) -> bool:

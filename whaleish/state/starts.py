@@ -85,7 +85,7 @@ def _share_recipes(variables: Sequence[tf.Variable], name: str) -> None:
         mine = "\n".join(v.recipe.text() for v in variables) if world_.world().rank == 0 else ""
         texts = share(f"{name}.recipes", mine.encode())[0].decode().split("\n")
         for variable, text in zip(variables, texts, strict=True):
-            variable.wait_for(Recipe.parse(text))
+            variable.replace_recipe(Recipe.parse(text))
 
 
 def equalise_copies(variables: Sequence[tf.Variable]) -> None:

@@ -13,10 +13,9 @@ import tensorflow as tf
 
 from whaleish.state import functions, tf_private
 from whaleish.state.assigned import Assignments, note_value
+from whaleish.state.deferrable import DeferrableVariable
 from whaleish.state.methods import noted, through_the_whole
 from whaleish.state.parts import Parts
-from whaleish.state.recipe import Recipe
-from whaleish.state.tf_private import ResourceVariable
 
 LENT: weakref.WeakValueDictionary[int, LaidOutVariable] = weakref.WeakValueDictionary()
 """By id, the variables in parts whose whole is back for a plain `tf.function`; `settle_all` ends that."""
@@ -25,58 +24,26 @@ Exchange = Callable[[Parts], tf.Tensor]
 """Reads the whole of parts that lie on several processes: a collective."""
 
 
-class LaidOutVariable(ResourceVariable):
+class LaidOutVariable(DeferrableVariable):
     """A `tf.Variable` whose storage is in place, under its own handle, or in the parts of a mesh.
 
-    Until `lay_out` moves it into parts it is what TensorFlow makes, storage and all; made from a recipe it is
-    *deferred*, and has no storage before `lay_out`, or whoever reads it first, has its value made. In parts, reading
+    Until `lay_out` moves it into parts it is what TensorFlow makes, storage and all, or deferred. In parts, reading
     gathers and assigning scatters, eagerly and one variable at a time; a plain `tf.function` that captured it finds it
-    in place again (one process), or raises (several). Its handle never changes. While there are parts, or the variable
-    is deferred, the handle has no storage, so an op that is given the handle raises TensorFlow's error.
+    in place again (one process), or raises (several). Its handle never changes. While there are parts the handle has no
+    storage, so an op that is given the handle raises TensorFlow's error.
     """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        self._resource: tf_private.Resource | None = None
         self._parts: Parts | None = None
-        self._recipe: Recipe | None = None
         self.assignments = Assignments()
         self.pinned: tuple = ()
-        if isinstance(keywords.get("initial_value"), Recipe):
-            self._defer(**keywords)
-        else:
-            super().__init__(*arguments, **keywords)
+        super().__init__(*arguments, **keywords)
         self._exchange: Exchange | None = None
         self._lent_for_writing = False
-        self._readers: weakref.WeakSet = weakref.WeakSet()  # traced functions that captured the handle
         self._layout: tuple = ()
         self._mesh = None
-        if self._recipe is None:
-            with tf.init_scope():  # a variable made while a step is traced, as optimizer slots may be, is filled once
-                self._resource = tf_private.take_over(self)
-
-    def _defer(self, initial_value: Recipe, **keywords: Any) -> None:
-        shape = tf.TensorShape(initial_value.shape)
-        keywords |= {"shape": shape, "dtype": initial_value.dtype}
-        self._resource = tf_private.make_without_storage(self, **keywords)
-        self._recipe = initial_value
-        tf_private.hide_handle(self, self.handle)
 
     # How it is stored.
-
-    @property
-    def handle(self) -> tf.Tensor:
-        """The handle, the same for life. In parts it has no storage."""
-        return self._handle if self._resource is None else self._resource.handle
-
-    @property
-    def recipe(self) -> Recipe | None:
-        """How to make the value, while it is deferred."""
-        return self._recipe
-
-    @property
-    def deferred(self) -> bool:
-        """Whether it has no storage yet, and a recipe for its value."""
-        return self._recipe is not None
 
     @property
     def in_parts(self) -> bool:
@@ -111,26 +78,10 @@ class LaidOutVariable(ResourceVariable):
         self._resource.assign(value)
         tf_private.show_handle(self, self.handle)
 
-    def wait_for(self, recipe: Recipe) -> None:
-        """Gives a deferred variable another recipe, for a value of the same kind."""
-        self._recipe = recipe
-
-    def initialise(self) -> None:
-        """Makes the value in place, if the variable is deferred."""
-        if self._recipe is not None:
-            with tf.init_scope(), tf_private.stop_recording():
-                self._fill_whole(self._recipe.value())
-            self._recipe = None
-            functions.restore(self)
-
-    def be_there(self) -> None:
-        """To be called before the value is read or changed: makes that of a deferred one, unless this is a trace."""
-        if self._recipe is not None and tf.executing_eagerly():
-            self.initialise()
-
     def store_in_parts(self, parts: Parts, pieces: Sequence[np.ndarray], exchange: Exchange | None) -> None:
         """Frees what was stored, and stores what `parts.cut` gave. `exchange` is given where ranks hold the parts."""
-        self._parts, self._exchange, self._recipe = parts, exchange, None
+        self.forget_recipe()
+        self._parts, self._exchange = parts, exchange
         self._free_whole()
         parts.fill(pieces)
         functions.ask_at_calls(self)
@@ -196,7 +147,7 @@ class LaidOutVariable(ResourceVariable):
     # Reading.
 
     def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
-        self.be_there()
+        self.ensure_made()
         if not (self._gathers and tf.executing_eagerly()):
             return super()._read_variable_op(no_copy)
         tf_private.variable_accessed(self)
@@ -209,13 +160,13 @@ class LaidOutVariable(ResourceVariable):
         return tf.constant(True) if there else super().is_initialized(name)
 
     def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
-        self.be_there()
+        self.ensure_made()
         if self._gathers and tf.executing_eagerly():
             return tf.gather(self._read_variable_op(), indices, name=name)
         return super().sparse_read(indices, name)
 
     def gather_nd(self, indices: Any, name: str | None = None) -> tf.Tensor:
-        self.be_there()
+        self.ensure_made()
         if self._gathers and tf.executing_eagerly():
             return tf.gather_nd(self._read_variable_op(), indices, name=name)
         return super().gather_nd(indices, name)
@@ -226,7 +177,7 @@ class LaidOutVariable(ResourceVariable):
         if self.deferred and tf.executing_eagerly():
             value = tf.convert_to_tensor(value, dtype=self.dtype)
             self._check_shape(value, "assign")
-            self._forget_recipe()
+            self.forget_recipe()
         if not self._eager_in_parts():
             return super().assign(value, use_locking, name, read_value)
         whole = tf.convert_to_tensor(value, dtype=self.dtype)
@@ -236,7 +187,7 @@ class LaidOutVariable(ResourceVariable):
         return self if read_value else None
 
     def assign_add(self, delta: Any, use_locking: Any = None, name: str | None = None, read_value: bool = True) -> Any:
-        self.be_there()
+        self.ensure_made()
         if not self._eager_in_parts():
             return super().assign_add(delta, use_locking, name, read_value)
         delta = tf.convert_to_tensor(delta, dtype=self.dtype)
@@ -251,7 +202,7 @@ class LaidOutVariable(ResourceVariable):
         return self if read_value else None
 
     def assign_sub(self, delta: Any, use_locking: Any = None, name: str | None = None, read_value: bool = True) -> Any:
-        self.be_there()
+        self.ensure_made()
         if not self._eager_in_parts():
             return super().assign_sub(delta, use_locking, name, read_value)
         return self.assign_add(tf.negative(tf.convert_to_tensor(delta, dtype=self.dtype)), read_value=read_value)
@@ -266,12 +217,6 @@ class LaidOutVariable(ResourceVariable):
             raise ValueError(
                 f"Cannot {what} a value of shape {value.shape} to variable {self.name} of shape {self.shape}"
             )
-
-    def _forget_recipe(self) -> None:
-        """Makes it like any other whose value is about to be replaced."""
-        self._recipe = None
-        tf_private.show_handle(self, self.handle)
-        functions.restore(self)
 
     def _drop_loan(self) -> None:
         """Ends a loan whose value is about to be replaced."""
