@@ -99,6 +99,16 @@ def test_what_is_known_without_the_value():
     assert repr(value()[0, 0])[11:17] in repr(v)
 
 
+def test_names_and_devices_are_those_of_where_it_is_made():
+    with tf.name_scope("tower"), tf.device("/device:CPU:2"):
+        v, plain = make(name="kernel"), tf.Variable(initial, name="kernel")
+    assert v.name == plain.name == "tower/kernel:0"
+    assert v.device == plain.device
+    assert v.device.endswith("CPU:2")
+    np.testing.assert_array_equal(v, value())
+    assert v.value().device == plain.value().device
+
+
 def test_numbers_of_one_element():
     with wh.deferred():
         v = tf.Variable(lambda: tf.fill([1, 4], 3.0))

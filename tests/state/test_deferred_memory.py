@@ -104,7 +104,8 @@ def test_four_devices_of_one_process():
     assert found["built"][0] < 0.05 * TOTAL_MB
     assert plain["built"][1] > 0.95 * TOTAL_MB
     # The parts; one variable whole, or in pieces; and the program.
-    assert found["laid_out"][0] < TOTAL_MB + TABLE_MB + SLACK_MB
+    # Two variables more, as eager initializers take (`state/first.py`), would be too much.
+    assert found["laid_out"][0] < TOTAL_MB + TABLE_MB + 175
     assert found["laid_out"][1] + found["ran"][0] < TOTAL_MB + TABLE_MB + SLACK_MB
 
 

@@ -19,7 +19,7 @@ class Wanted(enum.IntEnum):
 
     NOTHING = 0
     SLOTS = 1
-    """In a step that is being captured: those that Keras's own initializers fill. Their layout is known soon."""
+    """In a step that is being captured: what Keras's own initializers fill. The layout is known soon."""
     ALL = 2
     """Under `wh.deferred()`."""
 
@@ -45,7 +45,7 @@ def deferred() -> Iterator[None]:
     Raises:
       RuntimeError: it was entered while a function is being traced, or before `wh.init()`.
     """
-    from whaleish.state.creator import install
+    from whaleish.state.creator import install  # they need this module
     from whaleish.world import world
 
     if not tf.executing_eagerly():

@@ -17,7 +17,7 @@ import tensorflow as tf
 from whaleish.state import tf_private
 
 SMALL = 64 << 10
-"""Bytes below which a variable is made at once: tracing its initializer takes 5 ms, and would keep 3 KB."""
+"""Bytes below which a variable is made at once: tracing its initializer takes 10 ms."""
 
 MOST_CONSTANTS = 64 << 10
 """Bytes of constants from which a recipe is not worth keeping: what NumPy computed is a constant of the trace."""
