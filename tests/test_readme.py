@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"
 LAYOUTS = ROOT / "docs" / "layouts.md"
 PIPELINES = ROOT / "docs" / "pipelines.md"
+MEMORY = ROOT / "docs" / "memory.md"
 CALL = "(inputs[:64], labels[:64])"
 SAMPLES = f"print(train_step.explain{CALL}, train_step.plan_for{CALL}, sep='\\n')"
 
@@ -59,6 +60,12 @@ def test_the_step_in_stages_explains_itself_and_learns(tmp_path: pathlib.Path) -
     program, shown = blocks(PIPELINES, "python")[0], blocks(PIPELINES)[0]
     assert output_of(program, "example.py", tmp_path) == shown.splitlines()
     assert (tmp_path / "step.json").stat().st_size > 0
+
+
+def test_the_deferred_model_trains_in_parts(tmp_path: pathlib.Path) -> None:
+    (program,) = (block for block in blocks(MEMORY, "python") if "wh.deferred()" in block)
+    (shown,) = (block for block in blocks(MEMORY) if "deferred:" in block)
+    assert output_of(program, "example.py", tmp_path) == shown.splitlines()
 
 
 @pytest.mark.parametrize("page", [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))], ids=str)

@@ -17,6 +17,7 @@ _HOMES = {
     "ScopeError": "whaleish.scopes",
     "accumulate": "whaleish.scopes",
     "auto": "whaleish.scopes",
+    "deferred": "whaleish.state",
     "distribute_dataset": "whaleish.dataset",
     "function": "whaleish.step",
     "gather": "whaleish.state",

@@ -31,7 +31,17 @@ from whaleish.rewrite.expand import expand
 from whaleish.rules_by_name import Rules, apply_rules, parse_rules
 from whaleish.sbp import B, Layout, format_layout
 from whaleish.staged import StagedProgram
-from whaleish.state import assigned, assigned_text, broadcast_from_chief, install, pins, storage
+from whaleish.state import (
+    assigned,
+    assigned_text,
+    broadcast_from_chief,
+    equalise_copies,
+    install,
+    is_deferred,
+    pins,
+    storage,
+    while_capturing,
+)
 from whaleish.world import world
 
 _log = logging.getLogger("whaleish")
@@ -150,6 +160,7 @@ class Function:
         open_first_call(here, self.__name__, call.text())
         captured = self._capture(call)
         plan = self._plan_of(captured, call)
+        waiting: list[tf.Variable] = []
         if here.distributed:
             does = "\n".join([*describe(captured.graph), str(plan.nameless())])
             agree(f"what the step {self.__name__!r} does", does, place_of=captured.graph.place)
@@ -158,8 +169,11 @@ class Function:
             new = [v for v in captured.variables if (kept := self._equal.get(id(v))) is None or kept() is not v]
             _warn_of(broadcast_from_chief(new))
             self._equal.update((id(v), weakref.ref(v)) for v in new)
+            waiting = [v for v in new if is_deferred(v)]
         graph, plan = time_reads(captured.graph, plan)
-        return (StagedProgram if plan.pipelining else Program)(replace(captured, graph=graph), plan, here)
+        program = (StagedProgram if plan.pipelining else Program)(replace(captured, graph=graph), plan, here)
+        equalise_copies(waiting)
+        return program
 
     def _equalise(self, capture: Capture) -> None:
         """Where all ranks assigned to the same variables, they get what rank 0 assigned."""
@@ -170,7 +184,8 @@ class Function:
     def _capture(self, call: Call) -> Capture:
         _tracing.active = True
         try:
-            return capture_signature(self._fn, call.signature, lambda graph: apply_rules(graph, self._rules))
+            with while_capturing():
+                return capture_signature(self._fn, call.signature, lambda graph: apply_rules(graph, self._rules))
         finally:
             _tracing.active = False
 

@@ -2,7 +2,9 @@
 
 from whaleish.state.assigned import assigned, assigned_number, assigned_text, forget_assigned
 from whaleish.state.creator import install, uninstall
-from whaleish.state.ranks import broadcast_from_chief, gather
+from whaleish.state.deferred import deferred, while_capturing
+from whaleish.state.ranks import gather
+from whaleish.state.starts import broadcast_from_chief, equalise_copies, is_deferred
 from whaleish.state.storage import Storage, lay_out, moves, not_laid_out, pin, pins, settle_all, storage
 from whaleish.state.tf_private import Resource
 from whaleish.state.variable import LaidOutVariable
@@ -15,9 +17,12 @@ __all__ = [
     "assigned_number",
     "assigned_text",
     "broadcast_from_chief",
+    "deferred",
+    "equalise_copies",
     "forget_assigned",
     "gather",
     "install",
+    "is_deferred",
     "lay_out",
     "moves",
     "not_laid_out",
@@ -26,4 +31,5 @@ __all__ = [
     "settle_all",
     "storage",
     "uninstall",
+    "while_capturing",
 ]

@@ -9,7 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from whaleish.state import functions, tf_private
+from whaleish.state.deferred import first_value
 from whaleish.state.first import in_one_buffer
+from whaleish.state.recipe import Recipe
 from whaleish.state.tf_private import ResourceVariable
 from whaleish.state.variable import LaidOutVariable
 
@@ -28,9 +30,10 @@ def create(next_creator: Callable[..., tf.Variable], **arguments: Any) -> tf.Var
         return next_creator(**arguments)
     keywords = {name: value for name, value in arguments.items() if name in _ARGUMENTS}
     with tf.init_scope():
-        if callable(initial):
-            keywords["initial_value"] = in_one_buffer(initial)
         if tf.executing_eagerly():  # not so in a tf.Graph of TensorFlow 1's
+            if callable(initial):
+                first = first_value(initial, keywords)
+                keywords["initial_value"] = first if isinstance(first, Recipe) else in_one_buffer(first)
             return LaidOutVariable(**keywords)
     return next_creator(**arguments)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -38,20 +39,53 @@ _PURE = tuple(
 )
 
 
-def in_one_buffer(initial: Callable[[], Any]) -> Callable[[], Any]:
-    """The same initial value, computed in place if it is a large one of a known initializer of Keras's."""
-    return (lambda: _in_place(initial)) if _is_large_and_pure(initial) else initial
+_CONSTANT = tuple(getattr(keras.initializers, name) for name in ("Constant", "Ones", "Zeros"))
 
 
-def _is_large_and_pure(initial: Callable[[], Any]) -> bool:
+@dataclass(frozen=True)
+class KerasInitial:
+    """What is known of an initial value that a variable of Keras's has given to TensorFlow.
+
+    Attributes:
+      pure: whether it is known to depend on nothing that changes, and to change nothing.
+    """
+
+    initializer: Any
+    shape: tuple[int, ...]
+
+    @property
+    def pure(self) -> bool:
+        return type(self.initializer) in _CONSTANT or self.random
+
+    @property
+    def number(self) -> int | None:
+        """What it is full of, if that is 0 or 1."""
+        return {keras.initializers.Zeros: 0, keras.initializers.Ones: 1}.get(type(self.initializer))
+
+    @property
+    def random(self) -> bool:
+        """Whether it is one of those that draw, from a seed that is a number."""
+        return type(self.initializer) in _PURE and isinstance(self.initializer.seed, int)
+
+
+def of_keras(initial: Callable[[], Any]) -> KerasInitial | None:
+    """What is known of an initial value, if it is Keras's and of a known shape."""
     # Keras gives `tf.Variable` a closure over its own variable, whose shape is set, and the initializer.
     if not (inspect.isfunction(initial) and (initial.__module__ or "").startswith("keras.")):
-        return False
+        return None
     inside = inspect.getclosurevars(initial).nonlocals
-    initializer, variable = inside.get("initializer"), inside.get("self")
+    variable = inside.get("self")
     shape = getattr(variable, "shape", None) if isinstance(variable, keras.Variable) else None
-    known = type(initializer) in _PURE and isinstance(initializer.seed, int)
-    return known and shape is not None and None not in shape and math.prod(shape) >= LARGE
+    if shape is None or None in shape:
+        return None
+    return KerasInitial(inside.get("initializer"), tuple(shape))
+
+
+def in_one_buffer(initial: Callable[[], Any]) -> Callable[[], Any]:
+    """The same initial value, computed in place if it is a large one of a known initializer of Keras's."""
+    known = of_keras(initial)
+    large = known is not None and known.random and math.prod(known.shape) >= LARGE
+    return (lambda: _in_place(initial)) if large else initial
 
 
 def _in_place(initial: Callable[[], Any]) -> tf.Tensor:

@@ -1,8 +1,9 @@
 """Plain `tf.function`s that captured a variable, and what happens when they run after it was laid out.
 
-A traced function keeps the handle it captured, so once the whole storage of that handle is gone the function cannot
-run. While a variable lies in parts, the functions that captured its handle therefore ask for it at each call, which
-brings the whole back under the same handle: TensorFlow's captured inputs may be callables, evaluated at call time.
+A traced function keeps the handle it captured, so while that handle has no whole storage the function cannot run.
+While a variable lies in parts, or is deferred, the functions that captured its handle therefore ask for it at each
+call, which brings the whole back under the same handle: TensorFlow's captured inputs may be callables, evaluated at
+call time.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ def _on_trace(function: tf.types.experimental.ConcreteFunction) -> None:
         variable = tf_private.variable_of(captured)
         if variable is not None and hasattr(variable, "_readers"):
             variable._readers.add(function)
-            if variable.in_parts:
-                defer(variable)
+            if variable.in_parts or variable.deferred:
+                ask_at_calls(variable)
 
 
-def defer(variable: LaidOutVariable) -> None:
+def ask_at_calls(variable: LaidOutVariable) -> None:
     """Makes the functions that captured a variable ask for its whole storage at each call."""
     for function in list(variable._readers):
         inputs = tf_private.captured_inputs(function)

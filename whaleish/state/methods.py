@@ -1,4 +1,4 @@
-"""TensorFlow's own methods of a variable, made to work on one that lies in parts, and to tell what they change."""
+"""TensorFlow's own methods of a variable, made to work on one without whole storage, and to tell what they change."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def through_the_whole(name: str) -> Callable:
 
     @functools.wraps(inherited)
     def method(self: LaidOutVariable, *arguments: Any, **keywords: Any) -> Any:
+        self.ensure_made()
         if not (self.in_parts and tf.executing_eagerly()):
             return inherited(self, *arguments, **keywords)
         with self.whole_for_a_while():

@@ -1,30 +1,25 @@
-"""Variables that ranks hold in parts: reading them is a collective; and replicas that must start out equal."""
+"""Variables that ranks hold in parts: reading them is a collective."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from whaleish import world as world_
 from whaleish.agreement import digest
-from whaleish.meeting import AbsentError, DisagreementError, Meeting, all_gather, broadcast, gather_rows
+from whaleish.meeting import AbsentError, DisagreementError, Meeting, all_gather
 from whaleish.state import wire
-from whaleish.state.assigned import forget_assigned
 from whaleish.state.parts import Parts, merge, owners
 
 READ_TIMEOUT = 9.0
 """Seconds that a read waits for the other ranks before it raises."""
 
 GATHER_TIMEOUT = 300.0
-"""The same for `gather`, which all ranks are known to call, and for `broadcast_from_chief`."""
-
-FUSED_BYTES = 32 << 20
-"""Variables smaller than this travel together."""
+"""The same for `gather`, which all ranks are known to call."""
 
 _serials = itertools.count()
 
@@ -91,7 +86,7 @@ def gather(variables: Any) -> Any:
       AbsentError: not all ranks called it.
       DisagreementError: ranks called it with other variables.
     """
-    flat = [_variable(variable) for variable in tf.nest.flatten(variables)]
+    flat = [variable_of(variable) for variable in tf.nest.flatten(variables)]
     spread = {id(variable): variable for variable in flat if getattr(variable, "on_several_ranks", False)}
     wholes = _gather(list(spread.values())) if spread else {}
     values = [wholes[id(variable)] if id(variable) in wholes else variable.numpy() for variable in flat]
@@ -117,70 +112,6 @@ def _gather(spread: Sequence[Any]) -> dict[int, np.ndarray]:
         raise AbsentError(f"all ranks must call wh.gather, with the same variables: {error}") from None
 
 
-def broadcast_from_chief(variables: Iterable[tf.Variable]) -> list[str]:
-    """Gives variables in place the values that they have on rank 0, where ranks differ; to be called by all ranks.
-
-    Hashes are compared first, so that ranks that started from the same seed send next to nothing. Variables in parts,
-    and those of types without numbers (strings), are left alone.
-
-    Args:
-      variables: the same on all ranks, in the same order.
-
-    Returns:
-      The names of those that differed.
-    """
-    world = world_.world()
-    own = [v for v in map(_variable, variables) if wire.moves(v.dtype) and not getattr(v, "in_parts", False)]
-    if not world.distributed or world.size == 1 or not own:
-        return []
-    what = "\n".join(f"{v.dtype.name} {v.shape}" for v in own)
-    meeting: Meeting[list[str]] = Meeting.numbered("start", digest(what.encode()))
-
-    def equalise(digests: list[bytes]) -> list[str]:
-        if len(set(digests)) > 1:
-            raise DisagreementError("ranks have different variables; here:\n" + what)
-        # The row of a rank: the hash of each variable.
-        rows = gather_rows(
-            f"{meeting.name}.hashes",
-            np.frombuffer(b"".join(digest(wire.view(tf.convert_to_tensor(v))) for v in own), np.uint8),
-        )
-        rows = rows.reshape(world.size, len(own), -1)
-        differ = [v for v, same in zip(own, (rows == rows[0]).all(axis=(0, 2)), strict=True) if not same]
-        for index, group in enumerate(_fused(differ)):
-            _broadcast(group, f"{meeting.name}.{index}")
-        forget_assigned(own)
-        return [v.name for v in differ]
-
-    return meeting.attend(GATHER_TIMEOUT, equalise)
-
-
-def _fused(variables: Sequence[tf.Variable]) -> Iterator[list[tf.Variable]]:
-    """Groups of variables that travel in one message: of one type, and of a limited size together."""
-    by_type: dict[tf.DType, list[tf.Variable]] = {}
-    for variable in variables:
-        by_type.setdefault(variable.dtype, []).append(variable)
-    for same in by_type.values():
-        group: list[tf.Variable] = []
-        filled = 0
-        for variable in same:
-            size = variable.dtype.size * math.prod(variable.shape)
-            if group and filled + size > FUSED_BYTES:
-                yield group
-                group, filled = [], 0
-            group.append(variable)
-            filled += size
-        yield group
-
-
-def _broadcast(group: Sequence[tf.Variable], name: str) -> None:
-    with tf.device("/device:CPU:0"):
-        flat = [wire.encode(tf.identity(variable)) for variable in group]
-        lengths = [int(part.shape[0]) for part in flat]
-        received = broadcast(name, tf.concat(flat, 0) if len(flat) > 1 else flat[0])
-        for variable, bits in zip(group, tf.split(received, lengths), strict=True):
-            variable.assign(tf.reshape(wire.decode(bits, variable.dtype), variable.shape))
-
-
-def _variable(variable: Any) -> Any:
+def variable_of(variable: Any) -> Any:
     """The `tf.Variable` of a Keras variable."""
     return variable if isinstance(variable, tf.Variable) else variable.value

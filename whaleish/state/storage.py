@@ -93,7 +93,7 @@ def settle_all() -> None:
 
 
 def lay_out(variable: tf.Variable, layout: Layout, mesh: Mesh) -> Storage:
-    """Stores a variable so, keeping its value, and frees the storage it had.
+    """Stores a variable so, keeping its value, and frees the storage it had. Of a deferred one this makes the value.
 
     What is whole on all devices of the world is *in place*: the variable's own storage, under its own handle, on every
     rank. Nothing is copied then, unless the variable was in parts before. All else lies in the parts of the mesh, and
@@ -122,6 +122,8 @@ def lay_out(variable: tf.Variable, layout: Layout, mesh: Mesh) -> Storage:
     elif variable.in_parts:
         variable.store_in_place(variable.logical_value())
         moves.count += 1
+    else:
+        variable.initialise()
     variable._layout, variable._mesh = layout, mesh
     return storage(variable)
 
@@ -131,11 +133,14 @@ def _move_into_parts(variable: LaidOutVariable, layout: Layout, mesh: Mesh) -> N
     devices = {part: world.devices[0 if world.distributed else mesh.device(part)] for part in _parts_here(mesh)}
     name = variable.name.removesuffix(":0")
     parts = Parts(mesh, layout, variable.shape, variable.dtype, devices=devices, name=name)
-    whole = variable.logical_value()
-    if world.distributed and not variable.in_parts:
-        note_move(variable, whole)
-    pieces = parts.cut(whole)
-    del whole  # it may be the storage that is freed next
+    if variable.deferred:
+        pieces = parts.cut(variable.recipe.value()) if parts.numbers else []
+    else:
+        whole = variable.logical_value()
+        if world.distributed and not variable.in_parts:
+            note_move(variable, whole)
+        pieces = parts.cut(whole)
+        del whole  # it may be the storage that is freed next
     variable.store_in_parts(parts, pieces, Exchange(variable.name) if world.distributed else None)
 
 

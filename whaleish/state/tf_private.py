@@ -10,15 +10,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import weakref
 from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.eager import context, record
 from tensorflow.python.eager.polymorphic_function import transform
-from tensorflow.python.framework import ops
+from tensorflow.python.framework import op_def_registry, ops
 from tensorflow.python.ops import gen_resource_variable_ops as gen
-from tensorflow.python.ops import handle_data_util, resource_variable_ops
+from tensorflow.python.ops import handle_data_util, resource_variable_ops, variables
 
 ResourceVariable = resource_variable_ops.ResourceVariable
 BaseResourceVariable = resource_variable_ops.BaseResourceVariable
@@ -30,7 +31,7 @@ _PRIORITY = 100  # of variable creators, TensorFlow's default
 
 
 class Resource:
-    """The storage of one tensor on one device, freed when this object goes.
+    """The storage of one tensor on one device ("": where variables are made now), freed when this object goes.
 
     Attributes:
       handle: the resource tensor. It stays the same while the storage is destroyed and made again.
@@ -38,7 +39,7 @@ class Resource:
 
     def __init__(self, shape: tf.TensorShape, dtype: tf.DType, device: str, name: str) -> None:
         shared_name = f"whaleish/{name}/{os.getpid()}.{next(_numbers)}"
-        with tf.init_scope(), tf.device(device):
+        with tf.init_scope(), tf.device(device) if device else contextlib.nullcontext():
             self.handle = gen.var_handle_op(
                 shape=shape, dtype=dtype, shared_name=shared_name, debug_name=name, container="", name=""
             )
@@ -76,6 +77,53 @@ def take_over(variable: ResourceVariable) -> Resource:
         setattr(resource.handle, name, getattr(old, name))
     variable._handle = resource.handle
     return resource
+
+
+def make_without_storage(
+    variable: ResourceVariable,
+    shape: tf.TensorShape,
+    dtype: tf.DType,
+    *,
+    name: str | None = None,
+    trainable: bool | None = None,
+    synchronization: tf.VariableSynchronization | None = None,
+    aggregation: tf.VariableAggregation | None = None,
+    constraint: Callable | None = None,
+    distribute_strategy: object = None,
+    **others: object,
+) -> Resource:
+    """Does for a variable what its `__init__` would, but for the value. `others` mean nothing where ops run eagerly."""
+    synchronization, aggregation, trainable = variables.validate_synchronization_aggregation_trainable(
+        synchronization, aggregation, trainable, name
+    )
+    with tf.init_scope(), ops.name_scope(name, "Variable", skip_on_eager=False) as scope:
+        handle_name = ops.name_from_scope_name(scope)
+        resource = Resource(shape, dtype, "", handle_name)
+        resource.handle._parent_trackable = weakref.ref(variable)
+        resource.handle._name = handle_name + ":0"
+        resource.handle._unique_id = f"{handle_name}_{ops.uid()}"
+        variable._in_graph_mode = False
+    BaseResourceVariable.__init__(
+        variable,
+        trainable=trainable,
+        shape=shape,
+        dtype=dtype,
+        handle=resource.handle,
+        synchronization=synchronization,
+        aggregation=aggregation,
+        constraint=constraint,
+        distribute_strategy=distribute_strategy,
+        name=scope,
+        unique_id=resource.handle._unique_id,
+        handle_name=handle_name,
+    )
+    return resource
+
+
+def is_stateful(type: str) -> bool:
+    """Whether an op of this type may read or change more than its inputs; so may those that TensorFlow lacks."""
+    found = op_def_registry.get(type)
+    return found is None or found.is_stateful
 
 
 class NoHandle:

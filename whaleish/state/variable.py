@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from whaleish.state import functions, tf_private
 from whaleish.state.assigned import Assignments, note_value
+from whaleish.state.deferrable import DeferrableVariable
 from whaleish.state.methods import noted, through_the_whole
 from whaleish.state.parts import Parts
-from whaleish.state.tf_private import ResourceVariable
 
 LENT: weakref.WeakValueDictionary[int, LaidOutVariable] = weakref.WeakValueDictionary()
 """By id, the variables in parts whose whole is back for a plain `tf.function`; `settle_all` ends that."""
@@ -24,35 +24,26 @@ Exchange = Callable[[Parts], tf.Tensor]
 """Reads the whole of parts that lie on several processes: a collective."""
 
 
-class LaidOutVariable(ResourceVariable):
+class LaidOutVariable(DeferrableVariable):
     """A `tf.Variable` whose storage is in place, under its own handle, or in the parts of a mesh.
 
-    Until `lay_out` moves it into parts it is what TensorFlow makes, storage and all. In parts, reading gathers and
-    assigning scatters, eagerly and one variable at a time; a plain `tf.function` that captured it finds it in place
-    again (one process), or raises (several). Its handle never changes. While there are parts the handle has no
+    Until `lay_out` moves it into parts it is what TensorFlow makes, storage and all, or deferred. In parts, reading
+    gathers and assigning scatters, eagerly and one variable at a time; a plain `tf.function` that captured it finds it
+    in place again (one process), or raises (several). Its handle never changes. While there are parts the handle has no
     storage, so an op that is given the handle raises TensorFlow's error.
     """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        self._resource: tf_private.Resource | None = None
         self._parts: Parts | None = None
         self.assignments = Assignments()
         self.pinned: tuple = ()
         super().__init__(*arguments, **keywords)
         self._exchange: Exchange | None = None
         self._lent_for_writing = False
-        self._readers: weakref.WeakSet = weakref.WeakSet()  # traced functions that captured the handle
         self._layout: tuple = ()
         self._mesh = None
-        with tf.init_scope():  # a variable made while a step is traced, as optimizer slots are, is filled only once
-            self._resource = tf_private.take_over(self)
 
     # How it is stored.
-
-    @property
-    def handle(self) -> tf.Tensor:
-        """The handle, the same for life. In parts it has no storage."""
-        return self._handle if self._resource is None else self._resource.handle
 
     @property
     def in_parts(self) -> bool:
@@ -89,10 +80,11 @@ class LaidOutVariable(ResourceVariable):
 
     def store_in_parts(self, parts: Parts, pieces: Sequence[np.ndarray], exchange: Exchange | None) -> None:
         """Frees what was stored, and stores what `parts.cut` gave. `exchange` is given where ranks hold the parts."""
+        self.forget_recipe()
         self._parts, self._exchange = parts, exchange
         self._free_whole()
         parts.fill(pieces)
-        functions.defer(self)
+        functions.ask_at_calls(self)
 
     def store_in_place(self, whole: tf.Tensor) -> None:
         """Moves the value back under the variable's own handle and frees the parts."""
@@ -104,6 +96,7 @@ class LaidOutVariable(ResourceVariable):
     def logical_value(self) -> tf.Tensor:
         """The value, gathered if need be, outside any tape. Where ranks hold the parts, a collective."""
         with tf.init_scope(), tf_private.stop_recording():
+            self.initialise()
             if not self._gathers:
                 return self._resource.read()
             self._refuse_raw_write()
@@ -119,6 +112,7 @@ class LaidOutVariable(ResourceVariable):
           writes: whether the borrower may change it.
           everywhere: whether all ranks are known to call this together.
         """
+        self.initialise()
         if self._gathers:
             if self._exchange is not None and not everywhere:
                 raise RuntimeError(
@@ -153,6 +147,7 @@ class LaidOutVariable(ResourceVariable):
     # Reading.
 
     def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
+        self.ensure_made()
         if not (self._gathers and tf.executing_eagerly()):
             return super()._read_variable_op(no_copy)
         tf_private.variable_accessed(self)
@@ -161,14 +156,17 @@ class LaidOutVariable(ResourceVariable):
         return value
 
     def is_initialized(self, name: str | None = None) -> tf.Tensor:
-        return tf.constant(True) if self._eager_in_parts() else super().is_initialized(name)
+        there = self._eager_in_parts() or (self.deferred and tf.executing_eagerly())
+        return tf.constant(True) if there else super().is_initialized(name)
 
     def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
+        self.ensure_made()
         if self._gathers and tf.executing_eagerly():
             return tf.gather(self._read_variable_op(), indices, name=name)
         return super().sparse_read(indices, name)
 
     def gather_nd(self, indices: Any, name: str | None = None) -> tf.Tensor:
+        self.ensure_made()
         if self._gathers and tf.executing_eagerly():
             return tf.gather_nd(self._read_variable_op(), indices, name=name)
         return super().gather_nd(indices, name)
@@ -176,6 +174,10 @@ class LaidOutVariable(ResourceVariable):
     # Writing.
 
     def assign(self, value: Any, use_locking: Any = None, name: str | None = None, read_value: bool = True) -> Any:
+        if self.deferred and tf.executing_eagerly():
+            value = tf.convert_to_tensor(value, dtype=self.dtype)
+            self._check_shape(value, "assign")
+            self.forget_recipe()
         if not self._eager_in_parts():
             return super().assign(value, use_locking, name, read_value)
         whole = tf.convert_to_tensor(value, dtype=self.dtype)
@@ -185,6 +187,7 @@ class LaidOutVariable(ResourceVariable):
         return self if read_value else None
 
     def assign_add(self, delta: Any, use_locking: Any = None, name: str | None = None, read_value: bool = True) -> Any:
+        self.ensure_made()
         if not self._eager_in_parts():
             return super().assign_add(delta, use_locking, name, read_value)
         delta = tf.convert_to_tensor(delta, dtype=self.dtype)
@@ -199,6 +202,7 @@ class LaidOutVariable(ResourceVariable):
         return self if read_value else None
 
     def assign_sub(self, delta: Any, use_locking: Any = None, name: str | None = None, read_value: bool = True) -> Any:
+        self.ensure_made()
         if not self._eager_in_parts():
             return super().assign_sub(delta, use_locking, name, read_value)
         return self.assign_add(tf.negative(tf.convert_to_tensor(delta, dtype=self.dtype)), read_value=read_value)
@@ -231,7 +235,7 @@ class LaidOutVariable(ResourceVariable):
     # Checkpoints and copies.
 
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> Any:
-        if not self._eager_in_parts():
+        if not (self._eager_in_parts() or (self.deferred and tf.executing_eagerly())):
             return super()._restore_from_tensors(restored_tensors)
         (value,) = restored_tensors.values()
         return self.assign(value)
