@@ -1,0 +1,324 @@
+"""`wh.checkpoint.restore`: every rank reads the slices that its parts need, and all or none take them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from whaleish.agreement import agree, digest
+from whaleish.checkpoint import objects as objects_
+from whaleish.checkpoint import ranks, tf_private
+from whaleish.checkpoint.errors import CheckpointError
+from whaleish.checkpoint.matching import Match, Pair, match
+from whaleish.checkpoint.saving import finish
+from whaleish.checkpoint.slices import spec
+from whaleish.state import forget_assigned
+
+BATCH_BYTES = 256 << 20
+"""So much is read by one op: TensorFlow reads its tensors at the same time, and holds whole stored slices meanwhile."""
+
+TRIES = 5
+"""How often the latest checkpoint is asked for, where it is removed for a newer one while it is read."""
+
+LISTED = 40
+"""So many variables are listed of each thing that does not fit."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What was restored.
+
+    Attributes:
+      path: the checkpoint's prefix.
+      waiting: variables of the checkpoint for which there is no place yet: they get their values when they are made.
+      left_out: names at its top that were not asked for.
+    """
+
+    path: str
+    waiting: tuple[str, ...]
+    left_out: tuple[str, ...]
+    _status: Any = field(repr=False)
+
+    def assert_consumed(self) -> Restored:
+        """As TensorFlow's: raises AssertionError unless by now all of the checkpoint has found its place."""
+        self._status.assert_consumed()
+        return self
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What is to be read for a variable: the whole (`part` None), or the piece of a part."""
+
+    pair: Pair
+    part: int | None
+    spec: str
+    elements: int
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * max(1, self.pair.value.variable.dtype.size)
+
+
+def restore(directory: Any, objects: Any, *, partial: bool = False) -> Restored:
+    """Restores a checkpoint into objects in whatever layout and on however many ranks they are now; all ranks call it.
+
+    It need not be one of `save`: what `tf.train.Checkpoint` wrote is read as well. Each process reads what its parts
+    need. No variable is changed before all ranks have read and checked all that they need.
+
+    Args:
+      directory: of checkpoints, of which the latest is taken; or the prefix of one: `folder/ckpt-7`.
+      objects: as given to `save`. What the checkpoint has under other names at its top is left where it is. Variables
+        that are not made yet, of layers or optimizers that are not built, get their values when they are.
+      partial: leaves alone variables that are not in the checkpoint, and in the checkpoint what the objects have not.
+
+    Returns:
+      The checkpoint's path, and what waits or was left out.
+
+    Raises:
+      CheckpointError: on all ranks. There is none, it is damaged, or it is of other objects: all variables that do not
+        fit are listed. Nothing has changed.
+      DisagreementError: on all ranks, where they gave different directories or objects.
+    """
+    explain = f"nothing was restored from {os.fspath(directory) if _is_path(directory) else directory!r}"
+    own: list[_Local] = []
+
+    def prepare() -> str:
+        finish()
+        own.append(_Local.of(directory, objects))
+        return json.dumps({"digest": digest(own[0].description.encode()).hex()})
+
+    texts = ranks.together("call", prepare, ranks.CALL_TIMEOUT, explain)
+    if len(set(texts)) > 1:
+        agree("wh.checkpoint.restore", own[0].description)
+    local, tried = own[0], []
+    while True:
+        chosen = ranks.together("latest", local.latest, explain=explain)[0]
+        prefix = local.prefix(chosen)
+        read: list[_Reading] = []
+
+        def work(prefix: Path = prefix, read: list[_Reading] = read) -> str:
+            try:
+                read.append(_Reading.of(prefix, local, partial))
+            except Exception:
+                if not local.moving or _index(prefix).exists():
+                    raise
+                return "gone"  # removed for a newer one
+            return ""
+
+        if "gone" not in ranks.together("read", work, explain=explain):
+            break
+        tried.append(chosen)
+        if tried.count(chosen) >= TRIES or len(tried) >= 4 * TRIES:
+            raise CheckpointError(f"{explain}: {prefix} is recorded as the latest, and its files are not there")
+    ranks.together("restored", lambda: read[0].commit(local), explain=explain)
+    found = read[0].match
+    return Restored(str(prefix), found.waiting, found.left_out, read[0].status)
+
+
+@dataclass(frozen=True)
+class _Local:
+    """What this rank was given."""
+
+    path: Path
+    root: tf.train.Checkpoint
+    values: list[objects_.Value]
+    description: str
+
+    @classmethod
+    def of(cls, directory: Any, objects: Any) -> _Local:
+        path = objects_.folder_of(directory)
+        root = objects_.root_of(objects)
+        root.save_counter  # noqa: B018  # made before it is looked for
+        values, _ = objects_.values_of(root)
+        lines = [f"restore {directory}", *(value.text() for value in values)]
+        return cls(path, root, values, "\n".join(lines))
+
+    @property
+    def moving(self) -> bool:
+        """Whether it is the latest of a folder that was asked for, which may be another one soon."""
+        return self.path.is_dir()
+
+    def prefix(self, chosen: str) -> Path:
+        """The checkpoint that the chief has chosen, as this rank calls it."""
+        return self.path / chosen if self.moving else self.path.with_name(chosen)
+
+    def latest(self) -> str:
+        """The checkpoint's name, for the other ranks.
+
+        Raises:
+          CheckpointError: there is none.
+        """
+        if not self.moving:
+            name = self.path.name.removesuffix(".index")
+            if not self.path.with_name(f"{name}.index").exists():
+                raise CheckpointError(f"there is no file {name}.index in {_shown(self.path.parent)}{_hint(self.path)}")
+            return name
+        state = tf.train.get_checkpoint_state(str(self.path))
+        if state is None or not state.model_checkpoint_path:
+            unreadable = " (its file 'checkpoint' is not TensorFlow's)" if (self.path / "checkpoint").exists() else ""
+            raise CheckpointError(f"no checkpoint is recorded in {_shown(self.path)}{unreadable}")
+        return os.path.relpath(state.model_checkpoint_path, self.path)
+
+
+@dataclass
+class _Reading:
+    """What this rank has read, before any variable has it."""
+
+    prefix: Path
+    match: Match
+    tensors: list[tuple[_Read, tf.Tensor]]
+    status: Any = None
+
+    @classmethod
+    def of(cls, prefix: Path, local: _Local, partial: bool) -> _Reading:
+        reader = _open(prefix)
+        shapes = reader.get_variable_to_shape_map()
+        if tf_private.GRAPH_KEY not in shapes:
+            raise CheckpointError(
+                f"{prefix} is a checkpoint of names and values without objects, as tf.compat.v1.train.Saver writes; "
+                "restore it with tf.train.Checkpoint into objects in place, and save these"
+            )
+        graph = tf_private.ObjectGraph.FromString(reader.get_tensor(tf_private.GRAPH_KEY))
+        found = match(local.root, local.values, graph, shapes, reader.get_variable_to_dtype_map())
+        _refuse(found, prefix, partial)
+        wanted = [read for pair in found.pairs for read in _reads(pair)]
+        return cls(prefix, found, _read(prefix, wanted))
+
+    def commit(self, local: _Local) -> str:
+        """Gives the variables what was read; has TensorFlow see to the rest: other objects, and what is to come."""
+        done = [pair.value for pair in self.match.pairs]
+        while self.tensors:
+            _give(self.tensors)
+        forget_assigned([value.variable for value in done])  # all ranks did it alike
+        self.status = tf_private.restore_rest(local.root, str(self.prefix), [value.owner for value in done])
+        if not self.match.waiting:
+            self.status.expect_partial()
+        return ""
+
+
+def _reads(pair: Pair) -> Iterator[_Read]:
+    """What this process needs of a variable."""
+    variable = pair.value.laid_out
+    parts = variable.parts if variable is not None else None
+    if parts is not None and not parts.numbers:
+        return
+    pieces = parts is not None and variable.on_several_ranks and variable.dtype in objects_.DIVISIBLE
+    if not pieces or not any(sbp.is_split for sbp in parts.layout) or any(sbp.is_partial for sbp in parts.layout):
+        yield _Read(pair, None, "", math.prod(pair.shape))
+        return
+    for part, _ in parts.distinct():
+        bounds = parts.mesh.pieces(pair.shape, parts.layout, part)
+        elements = math.prod(length for _, length in bounds)
+        if elements:
+            yield _Read(pair, part, spec(pair.shape, bounds), elements)
+
+
+def _read(prefix: Path, wanted: Sequence[_Read]) -> list[tuple[_Read, tf.Tensor]]:
+    """Reads, with all checksums; a failure names every variable that cannot be read."""
+    found: list[tuple[_Read, tf.Tensor]] = []
+    failures = []
+    for batch in _batches(wanted):
+        try:
+            found += zip(batch, _restore(prefix, batch), strict=True)
+        except tf.errors.OpError:
+            for one in batch:
+                try:
+                    _restore(prefix, [one])
+                except tf.errors.OpError as error:
+                    failures.append(f"{one.pair.name}: {_plain(error)}")
+    if failures:
+        raise CheckpointError(f"{prefix} is damaged:\n" + _lines(failures))
+    return found
+
+
+def _restore(prefix: Path, batch: Sequence[_Read]) -> list[tf.Tensor]:
+    with tf.device("/device:CPU:0"):
+        return tf.raw_ops.RestoreV2(
+            prefix=str(prefix),
+            tensor_names=[one.pair.key for one in batch],
+            shape_and_slices=[one.spec for one in batch],
+            dtypes=[one.pair.value.variable.dtype for one in batch],
+        )
+
+
+def _batches(wanted: Sequence[_Read]) -> Iterator[list[_Read]]:
+    batch: list[_Read] = []
+    for one in wanted:
+        if batch and sum(read.bytes for read in batch) + one.bytes > BATCH_BYTES:
+            yield batch
+            batch = []
+        batch.append(one)
+    if batch:
+        yield batch
+
+
+def _give(tensors: list[tuple[_Read, tf.Tensor]]) -> None:
+    """Gives the last of them to its variable, and lets go of it."""
+    read, tensor = tensors.pop()
+    variable = read.pair.value.laid_out
+    if variable is None or not variable.in_parts:
+        read.pair.value.variable.assign(tensor)
+    elif read.part is None:
+        variable.restore_whole(tensor)
+    else:
+        variable.restore_part(read.part, tensor)
+
+
+def _open(prefix: Path) -> Any:
+    try:
+        return tf.train.load_checkpoint(str(prefix))
+    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        raise CheckpointError(f"{_index(prefix)} cannot be read: {_plain(error)}") from error
+
+
+def _refuse(found: Match, prefix: Path, partial: bool) -> None:
+    """Raises unless it fits, with all that does not."""
+    said = [("differ", found.wrong)]
+    if not partial:
+        said += [("are not in the checkpoint", found.missing), ("are in the checkpoint and not here", found.extra)]
+    wrong = [f"{len(names)} {what}:\n{_lines(names)}" for what, names in said if names]
+    if wrong:
+        raise CheckpointError(
+            f"{prefix} is of other objects. Of their variables\n"
+            + "\n".join(wrong)
+            + ("" if partial else "\nTo restore only what fits by name, say partial=True.")
+        )
+
+
+def _lines(names: Sequence[str]) -> str:
+    more = [f"and {len(names) - LISTED} more"] if len(names) > LISTED else []
+    return "\n".join(f"  {name}" for name in [*names[:LISTED], *more])
+
+
+def _index(prefix: Path) -> Path:
+    return prefix.with_name(f"{prefix.name}.index")
+
+
+def _plain(error: BaseException) -> str:
+    """TensorFlow's message without what it says of its own op."""
+    text = getattr(error, "message", None) or str(error)
+    return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", text)
+
+
+def _shown(folder: Path) -> str:
+    """A folder, and what is in it."""
+    if not folder.is_dir():
+        return f"{str(folder)!r}, which is not a folder that this process sees"
+    names = sorted(os.listdir(folder))
+    return f"{str(folder)!r}, which has {', '.join(names[:8]) or 'nothing'}{', ...' if len(names) > 8 else ''}"
+
+
+def _hint(path: Path) -> str:
+    return f"; {path.name} itself is a file of another kind" if path.is_file() else ""
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike)
