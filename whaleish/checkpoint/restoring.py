@@ -281,16 +281,13 @@ def _open(prefix: Path) -> Any:
 
 def _refuse(found: Match, prefix: Path, partial: bool) -> None:
     """Raises unless it fits, with all that does not."""
-    said = [("differ", found.wrong)]
+    said = [("different", found.wrong)]
     if not partial:
-        said += [("are not in the checkpoint", found.missing), ("are in the checkpoint and not here", found.extra)]
-    wrong = [f"{len(names)} {what}:\n{_lines(names)}" for what, names in said if names]
+        said += [("not in the checkpoint", found.missing), ("in the checkpoint and not here", found.extra)]
+    wrong = [f"{what} ({len(names)}):\n{_lines(names)}" for what, names in said if names]
     if wrong:
-        raise CheckpointError(
-            f"{prefix} is of other objects. Of their variables\n"
-            + "\n".join(wrong)
-            + ("" if partial else "\nTo restore only what fits by name, say partial=True.")
-        )
+        remedy = "" if found.wrong else "\nTo restore the others, say partial=True."
+        raise CheckpointError(f"{prefix} is of other objects. Variables that are\n" + "\n".join(wrong) + remedy)
 
 
 def _lines(names: Sequence[str]) -> str:
