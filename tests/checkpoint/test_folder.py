@@ -8,6 +8,7 @@ import textwrap
 import pytest
 import tensorflow as tf
 
+from tests.cluster.harness import ROOT
 from whaleish.checkpoint import CheckpointError, folder
 
 
@@ -52,18 +53,55 @@ def test_two_programs_do_not_save_in_one_folder_at_once(tmp_path):
     folder.end(writing)
     folder.end(writing)
     assert write(tmp_path) == 1
-    # One that is killed leaves no lock.
-    script = f"""
-        import os, pathlib, signal
-        from whaleish.checkpoint import folder
-        folder.begin(pathlib.Path({str(tmp_path)!r}))
-        os.kill(os.getpid(), signal.SIGKILL)
-        """
-    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False, capture_output=True)
-    assert ended.returncode == -9, ended.stderr
-    assert any(name.startswith(".ckpt-2.") for name in os.listdir(tmp_path))
-    assert write(tmp_path) == 2
-    assert set(os.listdir(tmp_path)) == {"checkpoint"} | names(2)
+
+
+KILLED = """
+    import itertools, os, pathlib, signal, sys
+    from whaleish.checkpoint import folder
+    from tests.checkpoint.test_folder import write
+
+    EVENTS = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "open"}  # each of them is about to change something
+
+    def save_until(path, last):
+        done = itertools.count()
+
+        def hook(event, arguments):
+            if event in EVENTS and next(done) == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(hook)
+        write(path, keep=1)
+        os._exit(0)
+
+    for last in itertools.count():
+        path = pathlib.Path(sys.argv[1]) / str(last)
+        write(path, keep=2), write(path, keep=2)
+        child = os.fork()
+        if child == 0:
+            save_until(path, last)
+        if os.waitpid(child, 0)[1] == 0:
+            break
+    print(last)
+    """
+
+
+def test_killed_before_any_change_to_the_folder(tmp_path):
+    """Wherever a save ended, the recorded checkpoints are whole, and the next save leaves nothing but its own."""
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)], cwd=ROOT, check=False, capture_output=True
+    )
+    assert ended.returncode == 0, ended.stderr.decode()[-3000:]
+    last = int(ended.stdout.split()[-1])
+    assert last > 15
+    found = []
+    for where in (tmp_path / str(number) for number in range(last + 1)):
+        found.append(folder.listed(where))
+        assert all(names(number) <= set(os.listdir(where)) for number in found[-1])
+        number = write(where)  # no lock is left either
+        assert set(os.listdir(where)) == {"checkpoint"} | names(number)
+    assert found == sorted(found, key=len, reverse=True)
+    assert [1, 2] in found
+    assert found[-1] == [3]
 
 
 def test_a_folder_that_cannot_be(tmp_path):

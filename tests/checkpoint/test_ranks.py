@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 
@@ -114,8 +115,8 @@ def all_kinds(folder: str):
 
 @pytest.mark.parametrize("ranks", [2, 3], indirect=True)
 def test_layouts_and_types(ranks, tmp_path) -> None:
-    for path, total in ranks.run(all_kinds, str(tmp_path)):
-        assert total == 17.0
+    (path, total), *others = ranks.run(all_kinds, str(tmp_path))
+    assert [total, *(other for _, other in others)] == [17.0] * ranks.size
     reader = tf.train.load_checkpoint(path)
     assert len(reader.get_variable_to_shape_map()) == 27 + 5 + 1 + 1 + 2
     assert reader.get_tensor("variables/0/.ATTRIBUTES/VARIABLE_VALUE").shape == (7, 5)
@@ -123,16 +124,25 @@ def test_layouts_and_types(ranks, tmp_path) -> None:
 
 
 def balanced(folder: str):
-    """A large variable that all have, after a step: each writes a part of it. And one in parts."""
+    """A large variable that all have, after a step: each writes a part of it. And one in parts, restored by rows."""
     wh.init()
     whole, split = tf.Variable(tf.ones([1 << 20, 4])), tf.Variable(tf.ones([4, 1 << 20]))
     lay_out(whole, (B,), line(*range(wh.size())))
     lay_out(split, (S(1),), line(*range(wh.size())))
-    return wh.checkpoint.save(folder, {"whole": whole, "split": split}).path
+    path = wh.checkpoint.save(folder, {"whole": whole, "split": split}).path
+    own = tf.Variable(tf.zeros([1 << 20, 4]))
+    lay_out(own, (S(0),), line(*range(wh.size())))
+    before = psutil.Process().io_counters().read_chars
+    wh.checkpoint.restore(path, {"whole": own})
+    read = psutil.Process().io_counters().read_chars - before
+    np.testing.assert_array_equal(gather(own)[[0, -1]], np.ones([2, 4]))
+    return path, read
 
 
-def test_every_rank_writes_its_share(ranks, tmp_path) -> None:
-    path = ranks.run(balanced, str(tmp_path))[0]
+def test_every_rank_writes_and_reads_its_share(ranks, tmp_path) -> None:
+    results = ranks.run(balanced, str(tmp_path))
+    path = results[0][0]
+    assert max(read for _, read in results) < (16 << 20) * 0.55
     sizes = [os.path.getsize(file) for file in sorted(glob.glob(f"{path}.data-*"))]
     assert len(sizes) == 2
     assert max(sizes) <= (32 << 20) * 0.51

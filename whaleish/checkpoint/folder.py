@@ -22,6 +22,7 @@ from pathlib import Path
 from whaleish.checkpoint.errors import CheckpointError
 
 STATE = "checkpoint"
+OLD = "old"
 _FILE = re.compile(r"ckpt-(\d+)\.(index|data-\d{5}-of-\d{5})")
 _WORK = re.compile(r"\.ckpt-(\d+)\.[0-9a-f]+")
 _LISTED = re.compile(r'^all_model_checkpoint_paths: "ckpt-(\d+)"$', re.MULTILINE)
@@ -114,6 +115,7 @@ def commit(writing: Writing, keep: int) -> None:
     sync(writing.folder)
     kept = [*[one for one in listed(writing.folder) if one != writing.number][-keep:], writing.number][-keep:]
     old = [number for number in listed(writing.folder) if number not in kept]
+    (writing.work / OLD).write_text(" ".join(map(str, old)))  # for who cleans up, if this ends here
     state = writing.work / STATE
     state.write_text(
         f'model_checkpoint_path: "ckpt-{writing.number}"\n'
@@ -169,18 +171,23 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Of killed saves: their folders, and data without an index, which nobody can read."""
-    whole, names = set(), os.listdir(folder)
+    """Of saves that were killed: what is unfinished or not recorded, and what they had still to remove."""
+    recorded = set(listed(folder))
+    for name in os.listdir(folder):
+        match = _WORK.fullmatch(name)
+        if match is None:
+            continue
+        number = int(match[1])
+        old = folder / name / OLD
+        for one in map(int, old.read_text().split()) if number in recorded and old.exists() else [number]:
+            if one not in recorded:
+                _remove_checkpoint(folder, one)
+        shutil.rmtree(folder / name, ignore_errors=True)
+    names = set(os.listdir(folder))
     for name in names:
         match = _FILE.fullmatch(name)
-        if match and match[2] == "index":
-            whole.add(match[1])
-    for name in names:
-        match = _FILE.fullmatch(name)
-        if match and match[1] not in whole:
+        if match is not None and f"ckpt-{match[1]}.index" not in names:  # data alone, which nobody can read
             (folder / name).unlink(missing_ok=True)
-        elif _WORK.fullmatch(name):
-            shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _remove_checkpoint(folder: Path, number: int) -> None:

@@ -37,6 +37,7 @@ class Match:
       extra: values of the checkpoint for which the objects, all made, have no place.
       waiting: the same of objects that may yet make it: layers and optimizers that are not built, modules.
       left_out: names at the top of the checkpoint that were not asked for.
+      others: whether values belong to objects that are no variables.
     """
 
     pairs: tuple[Pair, ...]
@@ -45,6 +46,7 @@ class Match:
     extra: tuple[str, ...]
     waiting: tuple[str, ...]
     left_out: tuple[str, ...]
+    others: bool
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def match(
     bound, unfound = _walk(root, graph)
     node_of = {id(place.owner): node for node, place in bound.items()}
     name_of = {id(owner): path for owner, path in tf_private.paths(root)}
-    pairs, wrong, missing = [], [], []
+    pairs, wrong, missing, others = [], [], [], False
     for value in values:
         name = _named(name_of.get(id(value.owner), value.key), value)
         node = node_of.get(id(value.owner))
@@ -90,6 +92,8 @@ def match(
             problem = _misfit(value.variable, shapes.get(key), dtypes.get(key))
             wrong += [f"{name}: {problem}"] if problem else []
             pairs += [] if problem else [Pair(value, name, key, tuple(shapes[key]))]
+        else:
+            others = True
     kinds: dict[str, list[str]] = {"extra": [], "waiting": [], "left_out": []}
     counted: set[int] = set()
     # What was left out may hold the same objects as the rest, as an optimizer does, and has them last.
@@ -97,7 +101,8 @@ def match(
         kind = _kind(place)
         found = list(_values_below(graph, node, name, bound, counted))
         kinds[kind] += [name] if kind == "left_out" and found else found
-    return Match(*map(tuple, (pairs, wrong, missing, kinds["extra"], kinds["waiting"], kinds["left_out"])))
+    lists = (pairs, wrong, missing, kinds["extra"], kinds["waiting"], kinds["left_out"])
+    return Match(*map(tuple, lists), others=others)
 
 
 def _walk(root: Any, graph: tf_private.ObjectGraph) -> tuple[dict[int, _Place], list[tuple[_Place, int, str]]]:
@@ -117,6 +122,12 @@ def _walk(root: Any, graph: tf_private.ObjectGraph) -> tuple[dict[int, _Place], 
                 continue
             bound[child.node_id] = _Place(owner, name, place)
             queue.append((child.node_id, bound[child.node_id]))
+    for node, place in list(bound.items()):  # slots of optimizers of TensorFlow 1's kind, which nothing else leads to
+        for slot in graph.nodes[node].slot_variables:
+            variable = bound.get(slot.original_variable_node_id)
+            found = place.owner.get_slot(variable.owner, slot.slot_name) if variable is not None else None
+            if found is not None:
+                bound[slot.slot_variable_node_id] = _Place(found, f"{place.name}/{slot.slot_name}", place)
     return bound, unfound
 
 

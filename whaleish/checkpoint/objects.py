@@ -35,14 +35,17 @@ def root_of(objects: Any) -> tf.train.Checkpoint:
     """
     if isinstance(objects, tf.train.Checkpoint):
         return objects
+    remedy = 'give a dict of names and objects, such as {"model": model, "optimizer": optimizer}'
+    if objects is None or (isinstance(objects, Mapping) and not objects):
+        raise TypeError(f"objects={objects!r} is nothing to make a checkpoint of; {remedy}")
     try:
         if isinstance(objects, Mapping):
             return tf.train.Checkpoint(**objects)
         return tf.train.Checkpoint(root=objects)
-    except (TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
+        reason = str(error).partition(" If you believe")[0]
         raise TypeError(
-            f"objects of type {type(objects).__name__} are not what a checkpoint can be made of ({error}); give a dict "
-            'of names and objects, such as {"model": model, "optimizer": optimizer}'
+            f"objects of type {type(objects).__name__} are not what a checkpoint can be made of ({reason}); {remedy}"
         ) from None
 
 

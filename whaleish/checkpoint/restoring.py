@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from whaleish.state import forget_assigned
 BATCH_BYTES = 256 << 20
 """So much is read by one op: TensorFlow reads its tensors at the same time, and holds whole stored slices meanwhile."""
 
-TRIES = 5
+TRIES = 20
 """How often the latest checkpoint is asked for, where it is removed for a newer one while it is read."""
 
 LISTED = 40
@@ -49,7 +49,8 @@ class Restored:
 
     def assert_consumed(self) -> Restored:
         """As TensorFlow's: raises AssertionError unless by now all of the checkpoint has found its place."""
-        self._status.assert_consumed()
+        if self._status is not None:
+            self._status.assert_consumed()
         return self
 
 
@@ -98,29 +99,16 @@ def restore(directory: Any, objects: Any, *, partial: bool = False) -> Restored:
     texts = ranks.together("call", prepare, ranks.CALL_TIMEOUT, explain)
     if len(set(texts)) > 1:
         agree("wh.checkpoint.restore", own[0].description)
-    local, tried = own[0], []
-    while True:
-        chosen = ranks.together("latest", local.latest, explain=explain)[0]
-        prefix = local.prefix(chosen)
-        read: list[_Reading] = []
-
-        def work(prefix: Path = prefix, read: list[_Reading] = read) -> str:
-            try:
-                read.append(_Reading.of(prefix, local, partial))
-            except Exception:
-                if not local.moving or _index(prefix).exists():
-                    raise
-                return "gone"  # removed for a newer one
-            return ""
-
-        if "gone" not in ranks.together("read", work, explain=explain):
-            break
-        tried.append(chosen)
-        if tried.count(chosen) >= TRIES or len(tried) >= 4 * TRIES:
-            raise CheckpointError(f"{explain}: {prefix} is recorded as the latest, and its files are not there")
-    ranks.together("restored", lambda: read[0].commit(local), explain=explain)
-    found = read[0].match
-    return Restored(str(prefix), found.waiting, found.left_out, read[0].status)
+    local = own[0]
+    for _ in range(TRIES):
+        prefix = local.prefix(ranks.together("latest", local.latest, explain=explain)[0])
+        reading = _Reading(prefix, local, partial)
+        if all(
+            "gone" not in ranks.together(what, reading.unless_gone(work), explain=explain)
+            for what, work in (("read", reading.read), ("restored", reading.commit))
+        ):
+            return Restored(str(prefix), reading.match.waiting, reading.match.left_out, reading.status)
+    raise CheckpointError(f"{explain}: {prefix} is recorded as the latest, and its files are not there")
 
 
 @dataclass(frozen=True)
@@ -161,47 +149,66 @@ class _Local:
             if not self.path.with_name(f"{name}.index").exists():
                 raise CheckpointError(f"there is no file {name}.index in {_shown(self.path.parent)}{_hint(self.path)}")
             return name
-        state = tf.train.get_checkpoint_state(str(self.path))
+        try:
+            state = tf.train.get_checkpoint_state(str(self.path))
+        except (UnicodeDecodeError, tf.errors.OpError):
+            state = None
         if state is None or not state.model_checkpoint_path:
             unreadable = " (its file 'checkpoint' is not TensorFlow's)" if (self.path / "checkpoint").exists() else ""
             raise CheckpointError(f"no checkpoint is recorded in {_shown(self.path)}{unreadable}")
         return os.path.relpath(state.model_checkpoint_path, self.path)
 
 
-@dataclass
 class _Reading:
-    """What this rank has read, before any variable has it."""
+    """One checkpoint on its way into the objects of this rank."""
 
-    prefix: Path
     match: Match
-    tensors: list[tuple[_Read, tf.Tensor]]
     status: Any = None
 
-    @classmethod
-    def of(cls, prefix: Path, local: _Local, partial: bool) -> _Reading:
-        reader = _open(prefix)
+    def __init__(self, prefix: Path, local: _Local, partial: bool) -> None:
+        self._prefix, self._local, self._partial = prefix, local, partial
+        self._tensors: list[tuple[_Read, tf.Tensor]] = []
+
+    def unless_gone(self, work: Callable[[], None]) -> Callable[[], str]:
+        """The work, which says so where the checkpoint was removed for a newer one meanwhile."""
+
+        def working() -> str:
+            try:
+                work()
+            except Exception:
+                if not self._local.moving or _index(self._prefix).exists():
+                    raise
+                return "gone"
+            return ""
+
+        return working
+
+    def read(self) -> None:
+        """Reads what this rank needs; no variable has it yet."""
+        reader = _open(self._prefix)
         shapes = reader.get_variable_to_shape_map()
         if tf_private.GRAPH_KEY not in shapes:
             raise CheckpointError(
-                f"{prefix} is a checkpoint of names and values without objects, as tf.compat.v1.train.Saver writes; "
-                "restore it with tf.train.Checkpoint into objects in place, and save these"
+                f"{self._prefix} is a checkpoint of names and values without objects, as tf.compat.v1.train.Saver "
+                "writes; restore it with tf.train.Checkpoint into objects in place, and save these"
             )
-        graph = tf_private.ObjectGraph.FromString(reader.get_tensor(tf_private.GRAPH_KEY))
-        found = match(local.root, local.values, graph, shapes, reader.get_variable_to_dtype_map())
-        _refuse(found, prefix, partial)
-        wanted = [read for pair in found.pairs for read in _reads(pair)]
-        return cls(prefix, found, _read(prefix, wanted))
+        graph = _graph(reader, self._prefix)
+        dtypes = reader.get_variable_to_dtype_map()
+        self.match = match(self._local.root, self._local.values, graph, shapes, dtypes)
+        _refuse(self.match, self._prefix, self._partial)
+        self._tensors = _read(self._prefix, [read for pair in self.match.pairs for read in _reads(pair)])
 
-    def commit(self, local: _Local) -> str:
+    def commit(self) -> None:
         """Gives the variables what was read; has TensorFlow see to the rest: other objects, and what is to come."""
         done = [pair.value for pair in self.match.pairs]
-        while self.tensors:
-            _give(self.tensors)
+        while self._tensors:
+            _give(self._tensors)
         forget_assigned([value.variable for value in done])  # all ranks did it alike
-        self.status = tf_private.restore_rest(local.root, str(self.prefix), [value.owner for value in done])
-        if not self.match.waiting:
-            self.status.expect_partial()
-        return ""
+        if self.match.others or self.match.waiting:
+            owners = [value.owner for value in done]
+            self.status = tf_private.restore_rest(self._local.root, str(self._prefix), owners)
+            if not self.match.waiting:
+                self.status.expect_partial()
 
 
 def _reads(pair: Pair) -> Iterator[_Read]:
@@ -277,6 +284,13 @@ def _open(prefix: Path) -> Any:
         return tf.train.load_checkpoint(str(prefix))
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{_index(prefix)} cannot be read: {_plain(error)}") from error
+
+
+def _graph(reader: Any, prefix: Path) -> tf_private.ObjectGraph:
+    try:
+        return tf_private.ObjectGraph.FromString(reader.get_tensor(tf_private.GRAPH_KEY))
+    except Exception as error:  # TensorFlow's, or the parser's
+        raise CheckpointError(f"{prefix} is damaged: what objects it is of cannot be read: {_plain(error)}") from error
 
 
 def _refuse(found: Match, prefix: Path, partial: bool) -> None:
