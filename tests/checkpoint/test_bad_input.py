@@ -111,7 +111,7 @@ def test_one_without_objects(tmp_path):
 def mlp(units, more=0):
     keras.utils.set_random_seed(0)
     hidden = [keras.layers.Dense(units, name=f"hidden{number}") for number in range(1 + more)]
-    return keras.Sequential([keras.Input((4,)), *hidden, keras.layers.Dense(2, name="out")])
+    return keras.Sequential([keras.Input((4,)), *hidden, keras.layers.Dense(2, name="out")], name="mlp")
 
 
 def test_another_model_is_told_apart_in_full(tmp_path):
@@ -123,7 +123,7 @@ def test_another_model_is_told_apart_in_full(tmp_path):
     message = str(raised.value)
     assert message.startswith(f"nothing was restored from '{path}': {path} is of other objects.")
     assert "different (4):" in message
-    assert "kernel (sequential_1/hidden0/kernel): shape [4, 8], here (4, 5)" in message
+    assert "kernel (mlp/hidden0/kernel): shape [4, 8], here (4, 5)" in message
     assert "in the checkpoint and not here (2):" in message
     assert "partial" not in message
     deep = mlp(8, more=3)

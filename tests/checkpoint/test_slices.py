@@ -39,22 +39,22 @@ def test_every_element_is_stored_once_by_one_that_holds_it(case, slice_bytes, sh
         dealt = deal(made, ranks)
     assert len(dealt) == ranks
     stored = [np.zeros(tensor.shape, int) for tensor in made]
-    for rank, shares in enumerate(dealt):
-        for share in shares:
-            piece = made[share.tensor].pieces[share.piece]
+    for rank, slices_ in enumerate(dealt):
+        for one in slices_:
+            piece = made[one.tensor].pieces[one.piece]
             assert rank in piece.holders
-            bounds = share.bounds or tuple((0, length) for length in made[share.tensor].shape)
+            bounds = one.bounds or tuple((0, length) for length in made[one.tensor].shape)
             own = within(bounds, piece.bounds)
             sizes = [length for _, length in piece.bounds]
             assert all(start >= 0 and start + length <= size for (start, length), size in zip(own, sizes, strict=True))
             assert all(length > 0 for _, length in bounds)
-            stored[share.tensor][tuple(slice(start, start + length) for start, length in bounds)] += 1
+            stored[one.tensor][tuple(slice(start, start + length) for start, length in bounds)] += 1
     assert all((array == 1).all() for array in stored)
 
 
 def test_no_slice_is_much_longer_than_what_is_read_at_once():
     held = Held((100_000, 1000), 4, (Piece(((0, 100_000), (0, 1000)), (0,)),))
-    lengths = [math.prod(length for _, length in share.bounds) * 4 for share in deal([held], 1)[0]]
+    lengths = [math.prod(length for _, length in one.bounds) * 4 for one in deal([held], 1)[0]]
     assert max(lengths) <= slices.SLICE_BYTES * 1.01
     assert len(lengths) == 6
 
@@ -64,11 +64,11 @@ def test_what_all_hold_is_divided():
     large = Held((4096, 1024), 4, (Piece(((0, 4096), (0, 1024)), everywhere),))
     small = [Held((10,), 4, (Piece(((0, 10),), everywhere),)) for _ in range(40)]
     dealt = deal([large, *small], 4)
-    assert [sum(share.tensor == 0 for share in shares) for shares in dealt] == [1] * 4
-    assert [len(shares) for shares in dealt] == [11] * 4
+    assert [sum(one.tensor == 0 for one in own) for own in dealt] == [1] * 4
+    assert [len(own) for own in dealt] == [11] * 4
     # What cannot be sliced is one rank's, and the others have the rest.
     whole = Held((4096, 1024), 2, large.pieces, divisible=False)
-    assert [len(shares) for shares in deal([whole, *small], 4)] == [1, 14, 13, 13]
+    assert [len(own) for own in deal([whole, *small], 4)] == [1, 14, 13, 13]
 
 
 def test_how_slices_are_written_down():

@@ -69,9 +69,10 @@ def together(what: str, work: Callable[[], str], timeout: float = WRITE_TIMEOUT,
     own = attempt(work)
     try:
         outcomes = exchange(what, own, timeout)
-    except AbsentError as error:
+    except Exception as error:  # ranks that did not come, or Horovod's own when one has ended
         about = f" (here: {own.failure})" if own.failure else ""
-        raise CheckpointError(f"{explain}: all ranks must call it together: {error}{about}") from error
+        told = "all ranks must call it together: " if isinstance(error, AbsentError) else "another rank has ended: "
+        raise CheckpointError(f"{explain}: {told}{error}{about}") from error
     refuse(outcomes, explain)
     return [outcome.text for outcome in outcomes]
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,19 +15,13 @@ from whaleish.agreement import agree, digest
 from whaleish.checkpoint import objects as objects_
 from whaleish.checkpoint import ranks, tf_private
 from whaleish.checkpoint.errors import CheckpointError
-from whaleish.checkpoint.matching import Match, Pair, match
+from whaleish.checkpoint.matching import Match, match
+from whaleish.checkpoint.reading import Read, lines, plain, read, reads
 from whaleish.checkpoint.saving import finish
-from whaleish.checkpoint.slices import spec
 from whaleish.state import forget_assigned
-
-BATCH_BYTES = 256 << 20
-"""So much is read by one op: TensorFlow reads its tensors at the same time, and holds whole stored slices meanwhile."""
 
 TRIES = 20
 """How often the latest checkpoint is asked for, where it is removed for a newer one while it is read."""
-
-LISTED = 40
-"""So many variables are listed of each thing that does not fit."""
 
 
 @dataclass(frozen=True)
@@ -52,20 +44,6 @@ class Restored:
         if self._status is not None:
             self._status.assert_consumed()
         return self
-
-
-@dataclass(frozen=True)
-class _Read:
-    """What is to be read for a variable: the whole (`part` None), or the piece of a part."""
-
-    pair: Pair
-    part: int | None
-    spec: str
-    elements: int
-
-    @property
-    def bytes(self) -> int:
-        return self.elements * max(1, self.pair.value.variable.dtype.size)
 
 
 def restore(directory: Any, objects: Any, *, partial: bool = False) -> Restored:
@@ -167,7 +145,7 @@ class _Reading:
 
     def __init__(self, prefix: Path, local: _Local, partial: bool) -> None:
         self._prefix, self._local, self._partial = prefix, local, partial
-        self._tensors: list[tuple[_Read, tf.Tensor]] = []
+        self._tensors: list[tuple[Read, tf.Tensor]] = []
 
     def unless_gone(self, work: Callable[[], None]) -> Callable[[], str]:
         """The work, which says so where the checkpoint was removed for a newer one meanwhile."""
@@ -196,7 +174,7 @@ class _Reading:
         dtypes = reader.get_variable_to_dtype_map()
         self.match = match(self._local.root, self._local.values, graph, shapes, dtypes)
         _refuse(self.match, self._prefix, self._partial)
-        self._tensors = _read(self._prefix, [read for pair in self.match.pairs for read in _reads(pair)])
+        self._tensors = read(self._prefix, [one for pair in self.match.pairs for one in reads(pair)])
 
     def commit(self) -> None:
         """Gives the variables what was read; has TensorFlow see to the rest: other objects, and what is to come."""
@@ -211,63 +189,7 @@ class _Reading:
                 self.status.expect_partial()
 
 
-def _reads(pair: Pair) -> Iterator[_Read]:
-    """What this process needs of a variable."""
-    variable = pair.value.laid_out
-    parts = variable.parts if variable is not None else None
-    if parts is not None and not parts.numbers:
-        return
-    pieces = parts is not None and variable.on_several_ranks and variable.dtype in objects_.DIVISIBLE
-    if not pieces or not any(sbp.is_split for sbp in parts.layout) or any(sbp.is_partial for sbp in parts.layout):
-        yield _Read(pair, None, "", math.prod(pair.shape))
-        return
-    for part, _ in parts.distinct():
-        bounds = parts.mesh.pieces(pair.shape, parts.layout, part)
-        elements = math.prod(length for _, length in bounds)
-        if elements:
-            yield _Read(pair, part, spec(pair.shape, bounds), elements)
-
-
-def _read(prefix: Path, wanted: Sequence[_Read]) -> list[tuple[_Read, tf.Tensor]]:
-    """Reads, with all checksums; a failure names every variable that cannot be read."""
-    found: list[tuple[_Read, tf.Tensor]] = []
-    failures = []
-    for batch in _batches(wanted):
-        try:
-            found += zip(batch, _restore(prefix, batch), strict=True)
-        except tf.errors.OpError:
-            for one in batch:
-                try:
-                    _restore(prefix, [one])
-                except tf.errors.OpError as error:
-                    failures.append(f"{one.pair.name}: {_plain(error)}")
-    if failures:
-        raise CheckpointError(f"{prefix} is damaged:\n" + _lines(failures))
-    return found
-
-
-def _restore(prefix: Path, batch: Sequence[_Read]) -> list[tf.Tensor]:
-    with tf.device("/device:CPU:0"):
-        return tf.raw_ops.RestoreV2(
-            prefix=str(prefix),
-            tensor_names=[one.pair.key for one in batch],
-            shape_and_slices=[one.spec for one in batch],
-            dtypes=[one.pair.value.variable.dtype for one in batch],
-        )
-
-
-def _batches(wanted: Sequence[_Read]) -> Iterator[list[_Read]]:
-    batch: list[_Read] = []
-    for one in wanted:
-        if batch and sum(read.bytes for read in batch) + one.bytes > BATCH_BYTES:
-            yield batch
-            batch = []
-        batch.append(one)
-    if batch:
-        yield batch
-
-
-def _give(tensors: list[tuple[_Read, tf.Tensor]]) -> None:
+def _give(tensors: list[tuple[Read, tf.Tensor]]) -> None:
     """Gives the last of them to its variable, and lets go of it."""
     read, tensor = tensors.pop()
     variable = read.pair.value.laid_out
@@ -283,14 +205,14 @@ def _open(prefix: Path) -> Any:
     try:
         return tf.train.load_checkpoint(str(prefix))
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
-        raise CheckpointError(f"{_index(prefix)} cannot be read: {_plain(error)}") from error
+        raise CheckpointError(f"{_index(prefix)} cannot be read: {plain(error)}") from error
 
 
 def _graph(reader: Any, prefix: Path) -> tf_private.ObjectGraph:
     try:
         return tf_private.ObjectGraph.FromString(reader.get_tensor(tf_private.GRAPH_KEY))
     except Exception as error:  # TensorFlow's, or the parser's
-        raise CheckpointError(f"{prefix} is damaged: what objects it is of cannot be read: {_plain(error)}") from error
+        raise CheckpointError(f"{prefix} is damaged: what objects it is of cannot be read: {plain(error)}") from error
 
 
 def _refuse(found: Match, prefix: Path, partial: bool) -> None:
@@ -298,25 +220,14 @@ def _refuse(found: Match, prefix: Path, partial: bool) -> None:
     said = [("different", found.wrong)]
     if not partial:
         said += [("not in the checkpoint", found.missing), ("in the checkpoint and not here", found.extra)]
-    wrong = [f"{what} ({len(names)}):\n{_lines(names)}" for what, names in said if names]
+    wrong = [f"{what} ({len(names)}):\n{lines(names)}" for what, names in said if names]
     if wrong:
         remedy = "" if found.wrong else "\nTo restore the others, say partial=True."
         raise CheckpointError(f"{prefix} is of other objects. Variables that are\n" + "\n".join(wrong) + remedy)
 
 
-def _lines(names: Sequence[str]) -> str:
-    more = [f"and {len(names) - LISTED} more"] if len(names) > LISTED else []
-    return "\n".join(f"  {name}" for name in [*names[:LISTED], *more])
-
-
 def _index(prefix: Path) -> Path:
     return prefix.with_name(f"{prefix.name}.index")
-
-
-def _plain(error: BaseException) -> str:
-    """TensorFlow's message without what it says of its own op."""
-    text = getattr(error, "message", None) or str(error)
-    return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", text)
 
 
 def _shown(folder: Path) -> str:

@@ -18,7 +18,7 @@ from whaleish.checkpoint import folder, ranks, tf_private
 from whaleish.checkpoint import objects as objects_
 from whaleish.checkpoint.errors import CheckpointError
 from whaleish.checkpoint.objects import Value
-from whaleish.checkpoint.slices import Share, deal, spec, within
+from whaleish.checkpoint.slices import Slice, deal, spec, within
 from whaleish.state.parts import owners
 from whaleish.state.ranks import collect
 from whaleish.world import is_chief, rank, world
@@ -155,6 +155,7 @@ class _Prepared:
     """What one rank has to save; on the chief also where."""
 
     target: Path
+    counter: tf.Variable
     values: list[Value]
     graph: bytes
     description: str
@@ -168,9 +169,7 @@ class _Prepared:
         values, graph = objects_.values_of(root)
         lines = [f"save, keep={keep}", f"directory {directory}", *(value.text() for value in values)]
         writing = folder.begin(target) if is_chief() else None
-        if writing is not None:
-            counter.assign(writing.number)
-        return cls(target, values, graph.SerializeToString(), "\n".join(lines), writing)
+        return cls(target, counter, values, graph.SerializeToString(), "\n".join(lines), writing)
 
     def message(self) -> str:
         """For the other ranks: a hash of what must be alike, what may not be, and the chief's folder."""
@@ -180,10 +179,13 @@ class _Prepared:
         return json.dumps({"digest": found, "unequal": unequal, "work": work})
 
     def follow(self, chief: dict[str, Any]) -> folder.Writing:
+        """Where to write, from the message of the chief."""
         number, name = chief["work"]
+        self.counter.assign(number)
         return self.writing or folder.Writing(self.target, self.target / name, number)
 
     def abandon(self) -> None:
+        """Where it comes to no writing."""
         if self.writing is not None:
             folder.end(self.writing)
 
@@ -191,44 +193,44 @@ class _Prepared:
 def _read(own: _Prepared, unequal: set[int]) -> list[_Stored]:
     """The values that this rank writes, as they are now: what a step writes later goes to other memory."""
     shape_of = [objects_.held(value, index not in unequal) for index, value in enumerate(own.values)]
-    shares = deal(shape_of, world().processes)[rank() if world().distributed else 0]
-    by_tensor: dict[int, list[Share]] = {}
-    for share in shares:
-        by_tensor.setdefault(share.tensor, []).append(share)
+    dealt = deal(shape_of, world().processes)[rank() if world().distributed else 0]
+    by_tensor: dict[int, list[Slice]] = {}
+    for one in dealt:
+        by_tensor.setdefault(one.tensor, []).append(one)
     stored = []
     for index, value in enumerate(own.values):
         if value.gathered and value.laid_out.on_several_ranks:  # by all ranks, in one order
             whole = collect(value.laid_out.parts, f"{value.laid_out.exchange.key}.save")
             stored += [_Stored(value.key, "", whole)] if index in by_tensor else []
             continue
-        for share in by_tensor.get(index, ()):
-            tensor = _tensor(value, share)
+        for one in by_tensor.get(index, ()):
+            tensor = _tensor(value, one)
             if tensor is not None:
-                stored.append(_Stored(value.key, spec(shape_of[index].shape or (), share.bounds), tensor))
+                stored.append(_Stored(value.key, spec(shape_of[index].shape or (), one.bounds), tensor))
     if is_chief():
         stored.append(_Stored(tf_private.GRAPH_KEY, "", tf.constant(own.graph)))
     return stored
 
 
-def _tensor(value: Value, share: Share) -> tf.Tensor | None:
-    """The slice of a value that a share is."""
+def _tensor(value: Value, one: Slice) -> tf.Tensor | None:
+    """A slice of a value."""
     variable = value.laid_out
     if variable is None:
         read = value.read() if callable(value.read) else value.read
         return None if read is None else tf.convert_to_tensor(read)
     if not variable.in_parts or value.gathered:
         whole = variable.logical_value()
-        return whole if share.bounds is None else _slice(whole, share.bounds)
+        return whole if one.bounds is None else _cut(whole, one.bounds)
     parts = variable.parts
     mesh, layout = parts.mesh, parts.layout
-    owner = owners(mesh, layout)[share.piece]
+    owner = owners(mesh, layout)[one.piece]
     piece = parts.read(next(part for part in parts.numbers if mesh.first_alike(part, layout) == owner))
-    if share.bounds is None:
+    if one.bounds is None:
         return piece
-    return _slice(piece, within(share.bounds, mesh.pieces(variable.shape, layout, owner)))
+    return _cut(piece, within(one.bounds, mesh.pieces(variable.shape, layout, owner)))
 
 
-def _slice(tensor: tf.Tensor, bounds: Sequence[tuple[int, int]]) -> tf.Tensor:
+def _cut(tensor: tf.Tensor, bounds: Sequence[tuple[int, int]]) -> tf.Tensor:
     if all(length == size for (_, length), size in zip(bounds, tensor.shape, strict=True)):
         return tensor
     with tf.device(tensor.device):

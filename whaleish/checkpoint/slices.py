@@ -44,8 +44,8 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Share:
-    """What one rank stores of one tensor: `piece` of it, and of that the range `bounds` of the logical tensor.
+class Slice:
+    """What one rank stores of a tensor, in one: of its piece number `piece` the range `bounds`, of the logical tensor.
 
     `bounds` is None where that is all of the tensor.
     """
@@ -55,23 +55,23 @@ class Share:
     bounds: Bounds | None
 
 
-def deal(tensors: Sequence[Held], ranks: int) -> list[list[Share]]:
+def deal(tensors: Sequence[Held], ranks: int) -> list[list[Slice]]:
     """For each rank what it stores; every element of every tensor once.
 
     What only one rank holds is stored there. What several hold goes, slice by slice, to the one that has least so far.
     """
-    dealt: list[list[Share]] = [[] for _ in range(ranks)]
+    dealt: list[list[Slice]] = [[] for _ in range(ranks)]
     load = [0] * ranks
     for index, tensor in enumerate(tensors):
         if tensor.shape is None or not math.prod(tensor.shape):
-            dealt[tensor.pieces[0].holders[0]].append(Share(index, 0, None))
+            dealt[tensor.pieces[0].holders[0]].append(Slice(index, 0, None))
             continue
         for number, piece in enumerate(tensor.pieces):
             for bounds in _slices(piece, tensor.itemsize) if tensor.divisible else [piece.bounds]:
                 whole = all(length == size for (_, length), size in zip(bounds, tensor.shape, strict=True))
                 rank = min(piece.holders, key=lambda one: (load[one], one))
                 load[rank] += _elements(bounds) * tensor.itemsize
-                dealt[rank].append(Share(index, number, None if whole else bounds))
+                dealt[rank].append(Slice(index, number, None if whole else bounds))
     return dealt
 
 
