@@ -77,8 +77,9 @@ def variables_of_all_kinds(size: int):
     made = []
     for dtype in ("bfloat16", "bool", "int8", "complex64", "float16", "float32", "float64", "uint32", "int64"):
         value = tf.cast(np.arange(35).reshape(7, 5) % 2, dtype)
-        for layout, mesh in (((S(0),), everywhere), ((S(1),), line(*reversed(range(size)))), ((B,), stage)):
-            made.append((value, layout, mesh))
+        places = [((S(0),), everywhere), ((S(1),), line(*reversed(range(size)))), ((B,), stage)]
+        for place in places[: 3 if dtype in ("bfloat16", "float16", "float32") else 1]:
+            made.append((value, *place))
     value = tf.constant(np.arange(35.0).reshape(7, 5))
     for layout in ((P,), (PMAX,)):
         made.append((value, layout, everywhere))
@@ -109,16 +110,17 @@ def all_kinds(folder: str):
             np.testing.assert_array_equal(found, value.numpy(), err_msg=f"{variable.dtype} {variable.parts}")
         assert float(own) == 0.0
     # What all restored alike is not compared any more: a step can use it.
-    step = wh.function(lambda x: tf.reduce_sum(variables[15] * x))
+    one = next(variable for variable in variables if variable.dtype == tf.float32)
+    step = wh.function(lambda x: tf.reduce_sum(one * x))
     return saving.path, float(step(np.ones([7, 5], "float32")))
 
 
 @pytest.mark.parametrize("ranks", [2, 3], indirect=True)
 def test_layouts_and_types(ranks, tmp_path) -> None:
-    (path, total), *others = ranks.run(all_kinds, str(tmp_path))
+    (path, total), *others = ranks.run(all_kinds, str(tmp_path), timeout=120)
     assert [total, *(other for _, other in others)] == [17.0] * ranks.size
     reader = tf.train.load_checkpoint(path)
-    assert len(reader.get_variable_to_shape_map()) == 27 + 5 + 1 + 1 + 2
+    assert len(reader.get_variable_to_shape_map()) == 15 + 5 + 1 + 1 + 2
     assert reader.get_tensor("variables/0/.ATTRIBUTES/VARIABLE_VALUE").shape == (7, 5)
     assert float(reader.get_tensor("own/.ATTRIBUTES/VARIABLE_VALUE")) == 0.0
 
