@@ -17,6 +17,7 @@ _HOMES = {
     "ScopeError": "whaleish.scopes",
     "accumulate": "whaleish.scopes",
     "auto": "whaleish.scopes",
+    "checkpoint": "whaleish.checkpoint",
     "deferred": "whaleish.state",
     "distribute_dataset": "whaleish.dataset",
     "function": "whaleish.step",
@@ -41,7 +42,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'whaleish' has no attribute {name!r}; it has {', '.join(_HOMES)}")
     versions.require()
-    found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    home = importlib.import_module(_HOMES[name])
+    found = globals()[name] = home if home.__name__ == f"{__name__}.{name}" else getattr(home, name)
     return found
 
 

@@ -145,6 +145,19 @@ PIPELINE_TRANSFERS = Benchmark(
     hosts=4,
     rate="250mbit",
 )
+CHECKPOINT = Benchmark(
+    "checkpoint",
+    "a checkpoint of variables in parts (WHALEISH_BENCH_CHECKPOINT_MB, 256 MB), 4 hosts at 1 Gbit/s, one disk",
+    [
+        Target(("gathered", "seconds"), ("whaleish", "seconds"), 2.0, at_least=True),
+        Target(("asynchronous", "seconds"), ("whaleish", "seconds"), 0.5),
+        Target(("a save meanwhile, 20 steps", "seconds"), ("a save, 20 steps", "seconds"), 1.0),
+        Target(("whaleish", "sent"), ("gathered", "sent"), 0.01),
+    ],
+    steps=1,
+    warm=0,
+    hosts=4,
+)
 SUITE = {
     benchmark.name: benchmark
     for benchmark in (
@@ -158,6 +171,7 @@ SUITE = {
         PIPELINE_SCHEDULES,
         PIPELINE_RUNTIME,
         PIPELINE_TRANSFERS,
+        CHECKPOINT,
         COMPILE,
         PLANNING,
     )

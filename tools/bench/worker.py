@@ -34,7 +34,7 @@ def run(contestants: dict[str, Contestant], steps: int, warm: int, barrier: Any)
     for number in range(-warm, steps):
         for name in list(contestants)[:: 1 if number % 2 else -1]:
             barrier()
-            sent, cpu, begun = _sent(), time.process_time(), time.perf_counter()
+            sent, cpu, begun = sent_bytes(), time.process_time(), time.perf_counter()
             loss = contestants[name].step()
             seconds = time.perf_counter() - begun
             cpu = time.process_time() - cpu
@@ -43,7 +43,7 @@ def run(contestants: dict[str, Contestant], steps: int, warm: int, barrier: Any)
             if number >= 0:
                 found[name]["seconds"].append(seconds)
                 found[name]["cpu"].append(cpu)
-                found[name]["sent"].append(_sent() - sent)
+                found[name]["sent"].append(sent_bytes() - sent)
     return found
 
 
@@ -53,7 +53,8 @@ def peak_bytes() -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
-def _sent() -> int:
+def sent_bytes() -> int:
+    """What this host has sent so far; 0 outside a namespace of its own."""
     # Inside a network namespace this is the namespace's own interface.
     return int(_SENT.read_text()) if _SENT.exists() else 0
 

@@ -95,7 +95,7 @@ class Parts:
             part: resource for part, resource in reversed(tuple(zip(self.numbers, self.resources, strict=True)))
         }
 
-    def _distinct(self) -> list[tuple[int, tf_private.Resource]]:
+    def distinct(self) -> list[tuple[int, tf_private.Resource]]:
         """Each storage once, with the first part that uses it."""
         seen: dict[int, tuple[int, tf_private.Resource]] = {}
         for part, resource in zip(self.numbers, self.resources, strict=True):
@@ -106,13 +106,17 @@ class Parts:
         """The piece of a part that lives here."""
         return self._stored[part].read()
 
+    def store(self, part: int, value: tf.Tensor) -> None:
+        """Sets the piece of a part that lives here."""
+        self._stored[part].assign(value)
+
     def whole(self) -> tf.Tensor:
         """The logical value, when all parts live in this process."""
         return merge(self.mesh, self.layout, self.read)
 
     def write(self, whole: tf.Tensor) -> None:
         """Sets the parts that live here from the logical value, one after another."""
-        for part, resource in self._distinct():
+        for part, resource in self.distinct():
             resource.assign(piece(self.mesh, self.layout, part, whole))
 
     def cut(self, whole: tf.Tensor) -> list[np.ndarray]:
@@ -121,16 +125,16 @@ class Parts:
         They are not TensorFlow's, for its allocator keeps for good what it once took from the system: parts that it
         made beside the whole would make the process larger for life.
         """
-        return [_copy(self.mesh, self.layout, part, whole) for part, _ in self._distinct()]
+        return [_copy(self.mesh, self.layout, part, whole) for part, _ in self.distinct()]
 
     def fill(self, pieces: Sequence[np.ndarray]) -> None:
         """Sets the parts that live here."""
-        for (_, resource), value in zip(self._distinct(), pieces, strict=True):
+        for (_, resource), value in zip(self.distinct(), pieces, strict=True):
             resource.assign(tf.constant(value, self.dtype))
 
     def add(self, delta: tf.Tensor) -> None:
         """Adds a logical tensor; not for Pmax and Pmin."""
-        for part, resource in self._distinct():
+        for part, resource in self.distinct():
             coordinate = self.mesh.coordinate(part)
             places = zip(self.layout, coordinate, strict=True)
             if not any(sbp.kind == "P" and position for sbp, position in places):

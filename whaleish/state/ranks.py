@@ -52,7 +52,7 @@ class Exchange:
             raise AbsentError(
                 f"{self._name} lies {parts.where()}, one device per rank, so all ranks must take part in reading it: "
                 f"{error} To use it on one rank, call `wh.gather([variable])` on all ranks, outside any `if` on the "
-                "rank, and use the result where it is wanted."
+                "rank, and use the result where it is wanted. To save it, call `wh.checkpoint.save` on all ranks."
             ) from None
 
 

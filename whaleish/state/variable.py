@@ -234,6 +234,16 @@ class LaidOutVariable(DeferrableVariable):
 
     # Checkpoints and copies.
 
+    def restore_part(self, part: int, piece: tf.Tensor) -> None:
+        """Sets a part that lives here to what all ranks took from one file, each its own piece."""
+        self._drop_loan()
+        self._parts.store(part, piece)
+
+    def restore_whole(self, whole: tf.Tensor) -> None:
+        """Sets the parts that live here from a value that all ranks took from one file."""
+        self._drop_loan()
+        self._parts.write(whole)
+
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> Any:
         if not (self._eager_in_parts() or (self.deferred and tf.executing_eagerly())):
             return super()._restore_from_tensors(restored_tensors)
