@@ -9,6 +9,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -21,6 +22,7 @@ from whaleish.capture.seeds import seed, unseeded
 from whaleish.graph import LogicalGraph
 from whaleish.meeting import share
 from whaleish.opening import AssignedDifferError, explained, open_first_call, refuse_after_failure
+from whaleish.passes.recompute import recompute
 from whaleish.planner import Plan, PlanError, make_plan
 from whaleish.program import Program
 from whaleish.report.explain import explain
@@ -113,10 +115,10 @@ class Function:
         """What the plan for these arguments sends, from which line of yours, and what it could not divide."""
         call = take_call(args, kwargs, self._inputs, world())
         captured, here = self._capture(call), world()
-        plan = self._plan_of(captured, call)
-        if plan.pipelining is None:
-            return explain(*expand(captured.graph, plan))
-        return explain_stages(captured.graph, plan, here.rates, here.processes)
+        made = recompute(captured.graph, self._plan_of(captured, call))
+        if made.plan.pipelining is None:
+            return explain(*expand(made.graph, made.plan))
+        return explain_stages(made.graph, made.plan, here.rates, here.processes)
 
     def program_for(self, *args: Any, **kwargs: Any) -> Program | StagedProgram:
         """The compiled program for a call with these arguments, which it compiles but does not run.
@@ -156,7 +158,9 @@ class Function:
             new = [v for v in captured.variables if (kept := self._equal.get(id(v))) is None or kept() is not v]
             _warn_of(broadcast_from_chief(new))
             self._equal.update((id(v), weakref.ref(v)) for v in new)
-        return (StagedProgram if plan.pipelining else Program)(captured, plan, here)
+        made = recompute(captured.graph, plan)
+        program = StagedProgram if plan.pipelining else Program
+        return program(replace(captured, graph=made.graph), made.plan, here)
 
     def _equalise(self, capture: Capture) -> None:
         """Where all ranks assigned to the same variables, they get what rank 0 assigned."""

@@ -153,6 +153,16 @@ def local_statistics() -> ScopeContext:
     return _scope("local_statistics")
 
 
+def recompute() -> ScopeContext:
+    """What ops inside make is made again for the backward, in place of being kept until then.
+
+    Kept is what the segment (all that is made in one entering) is given and gives to others; the rest is made again when
+    the gradients have arrived at the segment's end. Results are the same, random numbers too. Layers that repeat are
+    best put each into a scope of its own; inside a segment there may be others.
+    """
+    return _scope("recompute")
+
+
 def auto() -> ScopeContext:
     """Ops inside are left to the planner. Not compiled yet."""
     return _scope("auto")
