@@ -22,9 +22,10 @@ from whaleish.capture.seeds import seed, unseeded
 from whaleish.graph import LogicalGraph
 from whaleish.meeting import share
 from whaleish.opening import AssignedDifferError, explained, open_first_call, refuse_after_failure
-from whaleish.passes.recompute import recompute
+from whaleish.passes.budget import AUTO, check_budget, recomputed
 from whaleish.planner import Plan, PlanError, make_plan
 from whaleish.program import Program
+from whaleish.report.again import recompute_lines
 from whaleish.report.explain import explain
 from whaleish.report.stages import explain_stages
 from whaleish.rewrite.expand import expand
@@ -47,7 +48,14 @@ class Function:
     """A step compiled for the devices of `wh.init()`, once for each signature of its arguments."""
 
     def __init__(
-        self, fn: Callable[..., Any], *, plan: Plan | None = None, rules: Rules | None = None, inputs: str = "global"
+        self,
+        fn: Callable[..., Any],
+        *,
+        plan: Plan | None = None,
+        rules: Rules | None = None,
+        inputs: str = "global",
+        recompute: str | None = None,
+        memory: int | None = None,
     ) -> None:
         if inputs not in ("global", "local"):
             raise ValueError(
@@ -59,6 +67,7 @@ class Function:
                 f"plan={_short(plan)} is of type {type(plan).__name__}, and a plan is a wh.Plan: what plan_for "
                 "returns, wh.Plan.parse(text) for its text, or wh.Plan.load(path) for a file"
             )
+        self._memory = check_budget(recompute, memory)
         self._fn, self._plan, self._inputs = fn, plan, inputs
         self._given_rules, self._rules = rules, parse_rules(rules or {})
         self._programs: dict[Any, Program | StagedProgram] = {}
@@ -102,7 +111,14 @@ class Function:
             method.__name__, method.__doc__ = self.__name__, self._fn.__doc__
             kept = self._bound[key] = (
                 alive,
-                Function(method, plan=self._plan, rules=self._given_rules, inputs=self._inputs),
+                Function(
+                    method,
+                    plan=self._plan,
+                    rules=self._given_rules,
+                    inputs=self._inputs,
+                    recompute=None if self._memory is None else AUTO,
+                    memory=self._memory,
+                ),
             )
         return kept[1]
 
@@ -115,10 +131,12 @@ class Function:
         """What the plan for these arguments sends, from which line of yours, and what it could not divide."""
         call = take_call(args, kwargs, self._inputs, world())
         captured, here = self._capture(call), world()
-        made = recompute(captured.graph, self._plan_of(captured, call))
+        made = recomputed(captured.graph, self._plan_of(captured, call), self._memory)
         if made.plan.pipelining is None:
-            return explain(*expand(made.graph, made.plan))
-        return explain_stages(made.graph, made.plan, here.rates, here.processes)
+            text = explain(*expand(made.graph, made.plan))
+        else:
+            text = explain_stages(made.graph, made.plan, here.rates, here.processes)
+        return text + "".join(f"{line}\n" for line in recompute_lines(made))
 
     def program_for(self, *args: Any, **kwargs: Any) -> Program | StagedProgram:
         """The compiled program for a call with these arguments, which it compiles but does not run.
@@ -151,14 +169,14 @@ class Function:
         captured = self._capture(call)
         plan = self._plan_of(captured, call)
         if here.distributed:
-            does = "\n".join([*describe(captured.graph), str(plan.nameless())])
+            does = "\n".join([*describe(captured.graph), str(plan.nameless()), f"memory {self._memory}"])
             agree(f"what the step {self.__name__!r} does", does, place_of=captured.graph.place)
             if unseeded(captured.graph):
                 seed(captured.graph, int.from_bytes(share(f"whaleish_seed_{next(_serial)}", os.urandom(7))[0], "big"))
             new = [v for v in captured.variables if (kept := self._equal.get(id(v))) is None or kept() is not v]
             _warn_of(broadcast_from_chief(new))
             self._equal.update((id(v), weakref.ref(v)) for v in new)
-        made = recompute(captured.graph, plan)
+        made = recomputed(captured.graph, plan, self._memory)
         program = StagedProgram if plan.pipelining else Program
         return program(replace(captured, graph=made.graph), made.plan, here)
 
@@ -264,6 +282,8 @@ def function(
     plan: Plan | None = None,
     rules: Rules | None = None,
     inputs: str = "global",
+    recompute: str | None = None,
+    memory: int | None = None,
 ) -> Any:
     """Compiles a training step for all devices; use it in place of `tf.function`, also as a decorator.
 
@@ -277,14 +297,17 @@ def function(
         that is found counts.
       inputs: "global": every process passes the same whole batch, and each device takes its part of it;
         "local": each process passes its own part.
+      recompute: "auto": as many blocks of the forward as it takes to stay within `memory` are made again for the
+        backward (`wh.recompute()` round each would do the same); None: only what is under `wh.recompute()`.
+      memory: bytes that each device may hold, of variables, arguments and what the step makes; with `recompute="auto"`.
 
     Returns:
       A callable that takes and returns what `fn` does. Values are logical: on every rank the whole result, as one
       device would give it.
     """
     if fn is None:
-        return functools.partial(function, plan=plan, rules=rules, inputs=inputs)
-    return Function(fn, plan=plan, rules=rules, inputs=inputs)
+        return functools.partial(function, plan=plan, rules=rules, inputs=inputs, recompute=recompute, memory=memory)
+    return Function(fn, plan=plan, rules=rules, inputs=inputs, recompute=recompute, memory=memory)
 
 
 def _from_graph_def(*args: Any, **kwargs: Any) -> Function:

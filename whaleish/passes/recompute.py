@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from whaleish.graph import FORWARD, LogicalGraph, Scope
 from whaleish.passes.repeat import follow, repeat
-from whaleish.passes.segments import RECOMPUTE, Segment, find_segments, repeat_of
+from whaleish.passes.segments import RECOMPUTE, Segment, find_segments, in_turn, repeat_of
 from whaleish.planner.plan import Plan
 
 
@@ -55,7 +55,7 @@ def recompute(graph: LogicalGraph, plan: Plan, chosen: Sequence[Sequence[int]] =
         if not parts:
             break
         before = max((op.again for op in made.graph.ops), default=0)
-        again, origin = repeat(made.graph, [part for _, part in parts])
+        again, origin = repeat(made.graph, in_turn(made.graph, made.plan, [part for _, part in parts]))
         made = Recomputed(again, follow(made.plan, origin), tuple(made.origin[index] for index in origin))
         latest = {index for index, op in enumerate(again.ops) if op.again > before}
     empty = tuple(scope for scope in entered if scope not in done)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from whaleish.graph import BACKWARD, FORWARD, LogicalGraph, Scope, layout_bytes
@@ -80,6 +81,21 @@ def repeat_of(graph: LogicalGraph, plan: Plan, segment: Segment, readers: Sequen
     return Repeat(tuple(sorted(ops)), tuple(sorted(late)), _waits(graph, plan, segment, ops, late) if ops else ())
 
 
+def in_turn(graph: LogicalGraph, plan: Plan, repeats: Sequence[Repeat]) -> list[Repeat]:
+    """Repeats each of which also waits until the readers of the one before have run, so that no two hold what they make.
+
+    TensorFlow would go on with the gradient that earlier segments wait for, and leave those of weights for later.
+    """
+    ordered = sorted(repeats, key=lambda each: min(each.readers))
+    found = ordered[:1]
+    for before, each in itertools.pairwise(ordered):
+        first = min(each.readers)
+        own = [index for index in before.readers if index < first]
+        waits = _that_can_be_waited_for(graph, plan, last_of(graph, own, first), each.ops[0])
+        found.append(replace(each, waits=(*each.waits, *waits)))
+    return found
+
+
 def _waits(
     graph: LogicalGraph, plan: Plan, segment: Segment, ops: Collection[int], late: Collection[int]
 ) -> tuple[int, ...]:
@@ -87,19 +103,24 @@ def _waits(
 
     The gradient of a mean depends on nothing, and that of a loss is not there: then the end of the segment must do.
     """
-    stage = plan.pipelining.stage_of[segment.ops[0]] if plan.pipelining else 0
     first = min(late)
     own = [
         index for index in segment.ops if index < first and graph.ops[index].outputs and not graph.is_constant(index)
     ]
     ends = last_of(graph, own, own[-1] + 1)
     ends = [index for index in ends if index not in ops] or ends
+    return _that_can_be_waited_for(graph, plan, [*entering(graph, late), *ends], segment.ops[0])
+
+
+def _that_can_be_waited_for(graph: LogicalGraph, plan: Plan, ops: Iterable[int], index: int) -> tuple[int, ...]:
+    """Those of some ops that run on the stage of op `index`, and for each micro-batch if there are any."""
+    stages = plan.pipelining
     return tuple(
-        index
-        for index in (*entering(graph, late), *ends)
-        if not graph.ops[index].region
-        and (plan.pipelining is None or plan.pipelining.stage_of[index] == stage)
-        and not _runs_once(plan, plan.choices[index])
+        other
+        for other in ops
+        if not graph.ops[other].region
+        and (stages is None or stages.stage_of[other] == stages.stage_of[index])
+        and not _runs_once(plan, plan.choices[other])
     )
 
 

@@ -156,9 +156,9 @@ def local_statistics() -> ScopeContext:
 def recompute() -> ScopeContext:
     """What ops inside make is made again for the backward, in place of being kept until then.
 
-    Kept is what the segment (all that is made in one entering) is given and gives to others; the rest is made again when
-    the gradients have arrived at the segment's end. Results are the same, random numbers too. Layers that repeat are
-    best put each into a scope of its own; inside a segment there may be others.
+    All that is made in one entering is a segment. What it is given is kept, and what it gives to others; the rest is
+    made again when the gradients have arrived at its end. Results are the same, random numbers too. Of layers that
+    repeat each is best put into a scope of its own. Inside a segment there may be others.
     """
     return _scope("recompute")
 
