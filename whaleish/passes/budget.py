@@ -11,7 +11,6 @@ from whaleish.planner.plan import Plan
 from whaleish.planner.roles import PlanError
 from whaleish.rewrite.expand import expand
 
-
 AUTO = "auto"
 
 

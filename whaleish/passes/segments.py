@@ -82,7 +82,7 @@ def repeat_of(graph: LogicalGraph, plan: Plan, segment: Segment, readers: Sequen
 
 
 def in_turn(graph: LogicalGraph, plan: Plan, repeats: Sequence[Repeat]) -> list[Repeat]:
-    """Repeats each of which also waits until the readers of the one before have run, so that no two hold what they make.
+    """Repeats each of which also waits for the readers of the one before, so that no two hold what they make at once.
 
     TensorFlow would go on with the gradient that earlier segments wait for, and leave those of weights for later.
     """

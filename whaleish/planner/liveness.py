@@ -1,8 +1,8 @@
 """Liveness: which tensors a device holds while a planned step runs, and when they take the most room.
 
-TensorFlow runs an op as soon as what it reads is there, whatever the order of the graph: so here ops run in the order in
-which they become ready. A tensor is held from the op that makes it until the last that reads it; what shares its memory
-(a reshape of it, say) holds it too, and an elementwise op writes over an input that nobody reads after it.
+TensorFlow runs an op as soon as what it reads is there, whatever the order of the graph: so here ops run in the order
+in which they become ready. A tensor is held from the op that makes it until the last that reads it; what shares its
+memory (a reshape of it, say) holds it too, and an elementwise op writes over an input that nobody reads after it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,24 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
 from whaleish.graph import BACKWARD, FORWARD, UPDATE, LogicalGraph, layout_bytes
 from whaleish.planner.moves import Move, find_moves
 from whaleish.planner.plan import Plan
 from whaleish.rules.control import CONTROL
-from whaleish.rules.elementwise import BINARY, COPIES, GRADIENT_FIRST, GRADIENT_SECOND, PRODUCTS, QUOTIENTS, SUMS, UNARY
-from whaleish.rules.elementwise import FALLING, LINEAR, RISING
+from whaleish.rules.elementwise import (
+    BINARY,
+    COPIES,
+    FALLING,
+    GRADIENT_FIRST,
+    GRADIENT_SECOND,
+    LINEAR,
+    PRODUCTS,
+    QUOTIENTS,
+    RISING,
+    SUMS,
+    UNARY,
+)
 from whaleish.sbp import Layout
 
 WEIGHTS, SLOTS, ARGUMENTS = "weights", "slots", "arguments"
@@ -32,6 +42,10 @@ _IN_PLACE = frozenset(
     {*UNARY, *LINEAR, *RISING, *FALLING, *BINARY, *SUMS, *PRODUCTS, *QUOTIENTS, *GRADIENT_FIRST, *GRADIENT_SECOND}
     | {"AddN", "BiasAdd", "Maximum", "Minimum", "SelectV2", "Softmax", "LogSoftmax"}
 )
+
+
+_Buffer = tuple[int, Layout]
+"""A tensor in a layout."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +110,10 @@ class _Liveness:
         base = sum(held.nbytes for held in fixed)
         order = self.order
         root, last = self._buffers(order)
-        ends: list[list[tuple[int, Layout]]] = [[] for _ in range(len(order) + 1)]
+        ends: list[list[_Buffer]] = [[] for _ in range(len(order) + 1)]
         for buffer, position in last.items():
             ends[position].append(buffer)
-        alive: dict[tuple[int, Layout], int] = {}
+        alive: dict[_Buffer, int] = {}
         total = best = 0
         at, then = -1, dict(alive)
         for position, index in enumerate(order):
@@ -145,11 +159,11 @@ class _Liveness:
                     ready.append(reader)
         return order
 
-    def _buffers(self, order: list[int]) -> tuple[dict, dict]:
+    def _buffers(self, order: list[int]) -> tuple[dict[_Buffer, _Buffer], dict[_Buffer, int]]:
         """Buffer -> the one whose memory it shares; and of those that have memory when they are last read."""
         graph = self.graph
-        root: dict[tuple[int, Layout], tuple[int, Layout]] = {}
-        last: dict[tuple[int, Layout], int] = {}
+        root: dict[_Buffer, _Buffer] = {}
+        last: dict[_Buffer, int] = {}
         for position, index in enumerate(order):
             op, choice = graph.ops[index], self.plan.choices[index]
             for tensor, layout in self._read(index):
@@ -170,31 +184,31 @@ class _Liveness:
                 last[root.setdefault(step, step)] = end
         return root, last
 
-    def _read(self, index: int) -> Iterator[tuple[int, Layout]]:
+    def _read(self, index: int) -> Iterator[_Buffer]:
         """What an op reads, in which layouts."""
         for pair in zip(self.graph.ops[index].inputs, self.plan.choices[index].inputs, strict=True):
             if pair[0] not in self.graph.constants:
                 yield pair
 
-    def _route(self, tensor: int, layout: Layout) -> Iterator[tuple[int, Layout]]:
+    def _route(self, tensor: int, layout: Layout) -> Iterator[_Buffer]:
         """The layouts by way of which a tensor comes into one."""
         move: Move | None = self.moves.get((tensor, layout))
         while move is not None:
             yield tensor, move.source
             move = self.moves.get((tensor, move.source))
 
-    def _made(self, index: int) -> list[tuple[int, Layout]]:
+    def _made(self, index: int) -> list[_Buffer]:
         """The buffers that are there when an op runs, and were not before: what is boxed for it, and what it makes."""
         op, choice = self.graph.ops[index], self.plan.choices[index]
         made = [pair for tensor, layout in self._read(index) if (pair := (tensor, layout)) in self._first_boxed(index)]
         return made + list(zip(op.outputs, choice.outputs, strict=True))
 
-    def _first_boxed(self, index: int) -> set[tuple[int, Layout]]:
+    def _first_boxed(self, index: int) -> set[_Buffer]:
         return {pair for pair in self._read(index) if pair in self.moves and self._boxed_at[pair] == index}
 
     @cached_property
-    def _boxed_at(self) -> dict[tuple[int, Layout], int]:
-        first: dict[tuple[int, Layout], int] = {}
+    def _boxed_at(self) -> dict[_Buffer, int]:
+        first: dict[_Buffer, int] = {}
         for index in self.order:
             for pair in self._read(index):
                 first.setdefault(pair, index)
