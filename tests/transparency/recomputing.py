@@ -24,12 +24,11 @@ class Way:
     """The scopes of a step besides those of recomputation.
 
     Attributes:
-      outer: round the model, loss included where `loss_inside`. inner: round each block.
+      outer: round the model. inner: round each half of its blocks.
     """
 
     outer: Scope = contextlib.nullcontext
     inner: Scope = contextlib.nullcontext
-    stages: bool = False
 
 
 def _both(*scopes: Scope) -> Scope:
@@ -50,18 +49,20 @@ WAYS = {
     "split": Way(wh.split),
     "2x2": Way(_both(lambda: wh.replica(2), wh.split)),
     "accumulate": Way(_both(lambda: wh.accumulate(3), wh.local_statistics)),
-    "stages": Way(inner=wh.stage, stages=True),
-    "pipeline": Way(_both(lambda: wh.pipeline(4), wh.local_statistics), wh.stage, stages=True),
-    "zb-h1": Way(_both(lambda: wh.pipeline(4, "zb-h1"), wh.local_statistics), wh.stage, stages=True),
-    "pipeline, recompute": Way(
-        _both(lambda: wh.pipeline(3, recompute=True), wh.local_statistics), wh.stage, stages=True
-    ),
+    "stages": Way(inner=wh.stage),
+    "pipeline": Way(_both(lambda: wh.pipeline(4), wh.local_statistics), wh.stage),
+    "zb-h1": Way(_both(lambda: wh.pipeline(4, "zb-h1"), wh.local_statistics), wh.stage),
+    "pipeline, recompute": Way(_both(lambda: wh.pipeline(3, recompute=True), wh.local_statistics), wh.stage),
 }
 
 
 @dataclass
 class Net:
-    """Attributes: loss: of inputs and labels. batched: whether it takes statistics of the batch."""
+    """A model.
+
+    Attributes:
+      loss: from inputs and labels to the loss, inside the scopes of the way that the net was made for.
+    """
 
     layers: list[Any]
     loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
@@ -234,9 +235,11 @@ def as_written() -> Iterator[None]:
 
 @dataclass
 class Outcome:
-    """Attributes:
-    losses, weights: largest differences between the steps with and without recomputation.
-    repeated: how many ops run again. sent: bytes that the first sends in a step, and the second.
+    """What came of a case.
+
+    Attributes:
+      losses, weights: largest differences between the steps with and without recomputation.
+      repeated: how many ops run again.
     """
 
     losses: float

@@ -1,8 +1,9 @@
 """Blocks: where the forward of a step can be cut, and the parts of it that repeat.
 
 Cut is where a single activation goes on, as between the layers of most models: what lies between two such places is an
-atom. Where the same atoms come again and again, as those of a transformer's layers do, each round is a block; else
-about as many blocks as the square root of the number of atoms are made, of equally many bytes (Chen et al., 2016).
+atom. Where the same atoms come again and again, as those of a transformer's layers do, each round is a block, and so is
+what is before them and after. Else about as many blocks as the square root of the number of atoms are made, of equally
+many bytes (Chen et al., 2016).
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ _COVERED = 0.5
 
 
 def find_blocks(graph: LogicalGraph) -> list[Atom]:
-    """The blocks of a forward, from the first to the last; none where it cannot be cut."""
+    """The blocks of a forward, from the first to the last: all of it."""
     atoms = find_atoms(graph)
     sizes = [_nbytes(graph, atom) for atom in atoms]
     start, period, count = find_rounds([_kind(graph, atom) for atom in atoms], sizes)
     end = start + period * count
     if sum(sizes[start:end]) >= _COVERED * sum(sizes) > 0:
-        return [_joined(atoms[first : first + period]) for first in range(start, end, period)]
+        rounds = [atoms[first : first + period] for first in range(start, end, period)]
+        return [_joined(each) for each in (atoms[:start], *rounds, atoms[end:]) if each]
     return _evenly(atoms, sizes, isqrt(len(atoms)))
 
 
