@@ -126,6 +126,19 @@ PIPELINE_TRANSFERS = Benchmark(
     hosts=4,
     rate="250mbit",
 )
+RECOMPUTE = Benchmark(
+    "recompute",
+    "a transformer encoder of 6 layers, 256 wide, 32 sequences of 128, SGD; each layer made again for the backward",
+    [
+        Target(("recomputed", "peak"), ("kept", "peak"), 0.7),
+        Target(("recomputed", "cpu"), ("kept", "cpu"), 1.4),
+        Target(("recomputed", "seconds"), ("kept", "seconds"), 1.4),
+    ],
+    steps=5,
+    warm=1,
+    threads=(2, 2),
+    memory=True,
+)
 SUITE = {
     benchmark.name: benchmark
     for benchmark in (
@@ -138,6 +151,7 @@ SUITE = {
         PIPELINE_SCHEDULES,
         PIPELINE_RUNTIME,
         PIPELINE_TRANSFERS,
+        RECOMPUTE,
         COMPILE,
         PLANNING,
     )
