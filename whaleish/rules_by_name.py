@@ -95,7 +95,7 @@ def _segment(rule: NameRule, name: str, found: re.Match[str]) -> str:
     """
     if not any(scope.kind == "recompute" for scope in rule.scopes):
         return ""
-    named = re.compile(re.sub(r"(\.[*+]\??)+\$?$", "", rule.pattern.pattern), rule.pattern.flags)
+    named = re.compile(re.sub(r"(?:\.[*+]\??)+(\)*)\$?$", r"\1", rule.pattern.pattern), rule.pattern.flags)
     short = named.search(name) or found
     end = name.find("/", max(short.end() - 1, 0))
     return name if end < 0 else name[:end]

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensorflow.python.eager import context
 
+import whaleish as wh
 from tests.planner.graphs import Graph
 from whaleish.graph import BACKWARD, FORWARD, LogicalGraph
 from whaleish.mesh import Axis, Mesh
 from whaleish.passes import Repeat, entering, follow, repeat
 from whaleish.passes.recompute import recompute
 from whaleish.planner.plan import Choice, Plan
+from whaleish.program import Program
 from whaleish.sbp import B
+from whaleish.world import world
 
 WIDTH = 3
 
@@ -141,3 +147,35 @@ def test_random_steps_compute_the_same(given: tuple[LogicalGraph, list[tuple[int
             left = [r for r in readers[op.outputs[0]] if inside.get(made.origin[r]) != own or made.graph.ops[r].again]
             stays = any(made.graph.ops[r].phase == FORWARD or made.graph.ops[r].again for r in left)
             assert not late or stays, "the backward reads nothing first-hand that does not leave its segment"
+
+
+def test_what_is_emitted_is_not_merged_with_what_it_repeats() -> None:
+    """Copies that wait for nothing are equal to their originals, but for their number."""
+    w = tf.Variable(tf.ones((8, 8)))
+
+    @wh.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.tanh(tf.matmul(tf.tanh(tf.matmul(x, w)), w)))
+        w.assign_sub(tape.gradient(loss, w))
+        return loss
+
+    x = tf.ones((4, 8))
+    program = step.program_for(x)
+    graph = program.capture.graph
+    tanh = next(index for index, op in enumerate(graph.ops) if op.type == "Tanh")
+    product = graph.tensors[graph.ops[tanh].inputs[0]].producer
+    readers = [index for index in graph.consumers()[graph.ops[tanh].outputs[0]] if graph.ops[index].phase == BACKWARD]
+    made, origin = repeat(graph, [Repeat((product, tanh), tuple(readers))])
+    repeating = Program(replace(program.capture, graph=made), follow(program.plan, origin), world())
+    counts = []
+    for each in (program, repeating):
+        context.enable_run_metadata()
+        try:
+            each([x])
+            ran = context.export_run_metadata()
+        finally:
+            context.disable_run_metadata()
+        nodes = [node for one in ran.function_graphs for graph in one.partition_graphs for node in graph.node]
+        counts.append(sum(node.op == "Tanh" for node in nodes))
+    assert counts[1] == counts[0] + wh.size()

@@ -141,7 +141,7 @@ def test_blocks_of_a_rule_are_segments_of_their_own() -> None:
             v.assign_sub(0.1 * g)
         return loss
 
-    for pattern in ("block_.*", r"block_\d+", "block_._1/"):
+    for pattern in ("block_.*", "(block_.*)", r"block_\d+", "block_._1/"):
         compiled = wh.function(step, rules={pattern: wh.recompute()})
         graph = compiled.program_for(tf.ones((4, 8))).capture.graph
         assert len({op.again for op in graph.ops if op.again}) == 3, pattern

@@ -43,4 +43,4 @@ def contestant(on: bool, size: Size = SIZE) -> Contestant:
     return Contestant(lambda: float(step(x, y)), None, note)
 
 
-BUILDERS: Builders = {"kept": lambda: contestant(False), "recomputed": lambda: contestant(True)}
+BUILDERS: Builders = {"whaleish": lambda: contestant(False), "whaleish-recompute": lambda: contestant(True)}

@@ -36,7 +36,6 @@ def find_blocks(graph: LogicalGraph) -> list[Atom]:
 def find_atoms(graph: LogicalGraph) -> list[Atom]:
     """The ops of the forward between the places where a single activation goes on."""
     forward = [index for index, op in enumerate(graph.ops) if op.phase == FORWARD]
-    own = set(forward)
     activations = _activations(graph)
     ends: dict[int, int] = {}  # activation -> the last op of the forward that reads it
     for index in forward:
@@ -55,7 +54,7 @@ def find_atoms(graph: LogicalGraph) -> list[Atom]:
         if whole and len(going) == 1 and going == {t for t in op.outputs if t in going}:
             atoms.append(tuple(ops))
             ops = []
-    return [*atoms, tuple(ops)] if ops and own else atoms
+    return [*atoms, tuple(ops)] if ops else atoms
 
 
 def find_rounds(kinds: Sequence[object], sizes: Sequence[int]) -> tuple[int, int, int]:

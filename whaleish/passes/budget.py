@@ -42,7 +42,7 @@ def recomputed(graph: LogicalGraph, plan: Plan, memory: int | None) -> Recompute
 def fit(graph: LogicalGraph, plan: Plan, memory: int) -> Recomputed:
     """The step with the earliest blocks of its forward made again, as many as it takes, each in a segment.
 
-    Blocks are joined by twos, threes and so on where what goes from one to the next is too much.
+    Blocks are joined, by twos, threes and more, where what goes from one to the next is too much.
 
     Args:
       memory: bytes that a device may hold, of variables, arguments, and what a step makes.
@@ -63,7 +63,7 @@ def fit(graph: LogicalGraph, plan: Plan, memory: int) -> Recomputed:
         least = min(least, peak, key=lambda found: found.nbytes)
         if peak.nbytes <= memory:
             return _fewest(graph, plan, groups, memory)
-        size += 1
+        size += max(1, size // 2)
     raise PlanError(_too_much(memory, most, least))
 
 

@@ -96,7 +96,7 @@ class _Liveness:
     def __init__(self, graph: LogicalGraph, plan: Plan, part: int) -> None:
         self.graph, self.plan, self.part = graph, plan, part
         self.moves = find_moves(graph, plan)
-        self.handles = graph.variable_of()
+        self.handles, self.given = graph.variable_of(), set(graph.inputs)
         self.read_from: dict[int, int] = {}  # tensor that is a variable's value as it is read -> the handle
         self.updated: set[int] = set()
         for op in graph.ops:
@@ -218,9 +218,8 @@ class _Liveness:
         spec = self.graph.tensors[tensor]
         if spec.shape is None or tensor in self.handles or tensor in self.graph.constants:
             return 0
-        if spec.dtype in ("resource", "variant") or tensor in self.graph.inputs:
-            return 0
-        if self.graph.ops[spec.producer].type in CONTROL:
+        arrived = tensor in self.given and layout == self.plan.choices[spec.producer].outputs[0]
+        if arrived or spec.dtype in ("resource", "variant") or self.graph.ops[spec.producer].type in CONTROL:
             return 0
         return layout_bytes(self.plan.mesh.local_shape(spec.shape, layout, self.part), spec.dtype)
 
@@ -246,6 +245,8 @@ class _Liveness:
     def _kind(self, tensor: int) -> str:
         if tensor in self.read_from:
             return GATHERED
+        if tensor in self.given:
+            return ARGUMENTS
         op = self.graph.ops[self.graph.tensors[tensor].producer]
         if op.phase == FORWARD or op.again:
             return ACTIVATIONS
