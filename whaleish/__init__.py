@@ -28,6 +28,7 @@ _HOMES = {
     "local_statistics": "whaleish.scopes",
     "pipeline": "whaleish.scopes",
     "rank": "whaleish.world",
+    "recompute": "whaleish.scopes",
     "replica": "whaleish.scopes",
     "size": "whaleish.world",
     "split": "whaleish.scopes",

@@ -61,10 +61,15 @@ def apply_rules(graph: LogicalGraph, rules: Sequence[NameRule]) -> None:
     taken: set[object] = set()
     for rule in rules:
         matched = False
-        inner = tuple(Scope(scope.kind, next(numbers), scope.options) for scope in rule.scopes)
-        for op in graph.ops if inner else []:
-            if op.phase != FORWARD or op.name in taken or not rule.pattern.search(op.name):
+        segments: dict[str, tuple[Scope, ...]] = {}
+        for op in graph.ops if rule.scopes else []:
+            found = rule.pattern.search(op.name) if op.phase == FORWARD and op.name not in taken else None
+            if found is None:
                 continue
+            segment = _segment(rule, op.name, found)
+            if segment not in segments:
+                segments[segment] = tuple(Scope(scope.kind, next(numbers), scope.options) for scope in rule.scopes)
+            inner = segments[segment]
             path = (*graph.scopes[op.scope], *inner)
             if path not in paths:
                 for length in range(len(path) - len(inner) + 1, len(path) + 1):
@@ -80,6 +85,20 @@ def apply_rules(graph: LogicalGraph, rules: Sequence[NameRule]) -> None:
             graph.variables = tuple(replace(v, pinned=rule.layout) if v in hit else v for v in graph.variables)
         if not matched:
             _refuse(graph, rule)
+
+
+def _segment(rule: NameRule, name: str, found: re.Match[str]) -> str:
+    """What the ops have in common in their names that a rule puts into one entering of its scopes.
+
+    `wh.recompute()` is entered once for each layer whose name the pattern describes: up to the next slash of the name,
+    a `.*` at the pattern's end aside. Other scopes are entered once.
+    """
+    if not any(scope.kind == "recompute" for scope in rule.scopes):
+        return ""
+    named = re.compile(re.sub(r"(?:\.[*+]\??)+(\)*)\$?$", r"\1", rule.pattern.pattern), rule.pattern.flags)
+    short = named.search(name) or found
+    end = name.find("/", max(short.end() - 1, 0))
+    return name if end < 0 else name[:end]
 
 
 def _refuse(graph: LogicalGraph, rule: NameRule) -> None:

@@ -23,8 +23,10 @@ from whaleish.graph import LogicalGraph
 from whaleish.meeting import share
 from whaleish.opening import AssignedDifferError, explained, open_first_call, refuse_after_failure
 from whaleish.passes import time_reads
+from whaleish.passes.budget import AUTO, check_budget, recomputed
 from whaleish.planner import Plan, PlanError, make_plan
 from whaleish.program import Program
+from whaleish.report.again import recompute_lines
 from whaleish.report.explain import explain
 from whaleish.report.stages import explain_stages
 from whaleish.rewrite.expand import expand
@@ -57,7 +59,14 @@ class Function:
     """A step compiled for the devices of `wh.init()`, once for each signature of its arguments."""
 
     def __init__(
-        self, fn: Callable[..., Any], *, plan: Plan | None = None, rules: Rules | None = None, inputs: str = "global"
+        self,
+        fn: Callable[..., Any],
+        *,
+        plan: Plan | None = None,
+        rules: Rules | None = None,
+        inputs: str = "global",
+        recompute: str | None = None,
+        memory: int | None = None,
     ) -> None:
         if inputs not in ("global", "local"):
             raise ValueError(
@@ -69,6 +78,7 @@ class Function:
                 f"plan={_short(plan)} is of type {type(plan).__name__}, and a plan is a wh.Plan: what plan_for "
                 "returns, wh.Plan.parse(text) for its text, or wh.Plan.load(path) for a file"
             )
+        self._memory = check_budget(recompute, memory)
         self._fn, self._plan, self._inputs = fn, plan, inputs
         self._given_rules, self._rules = rules, parse_rules(rules or {})
         self._programs: dict[Any, Program | StagedProgram] = {}
@@ -112,7 +122,14 @@ class Function:
             method.__name__, method.__doc__ = self.__name__, self._fn.__doc__
             kept = self._bound[key] = (
                 alive,
-                Function(method, plan=self._plan, rules=self._given_rules, inputs=self._inputs),
+                Function(
+                    method,
+                    plan=self._plan,
+                    rules=self._given_rules,
+                    inputs=self._inputs,
+                    recompute=None if self._memory is None else AUTO,
+                    memory=self._memory,
+                ),
             )
         return kept[1]
 
@@ -125,10 +142,14 @@ class Function:
         """What the plan for these arguments sends, from which line of yours, and what it could not divide."""
         call = take_call(args, kwargs, self._inputs, world())
         captured, here = self._capture(call), world()
-        graph, plan = time_reads(captured.graph, self._plan_of(captured, call))
+        made = recomputed(captured.graph, self._plan_of(captured, call), self._memory)
+        graph, plan = time_reads(made.graph, made.plan)
         if plan.pipelining is None:
-            return explain(*expand(graph, plan))
-        return explain_stages(graph, plan, here.rates, here.processes)
+            text = explain(*expand(graph, plan))
+        else:
+            text = explain_stages(graph, plan, here.rates, here.processes)
+        return text + "".join(f"{line}
+" for line in recompute_lines(made))
 
     def program_for(self, *args: Any, **kwargs: Any) -> Program | StagedProgram:
         """The compiled program for a call with these arguments, which it compiles but does not run.
@@ -162,7 +183,7 @@ class Function:
         plan = self._plan_of(captured, call)
         waiting: list[tf.Variable] = []
         if here.distributed:
-            does = "\n".join([*describe(captured.graph), str(plan.nameless())])
+            does = "\n".join([*describe(captured.graph), str(plan.nameless()), f"memory {self._memory}"])
             agree(f"what the step {self.__name__!r} does", does, place_of=captured.graph.place)
             if unseeded(captured.graph):
                 seed(captured.graph, int.from_bytes(share(f"whaleish_seed_{next(_serial)}", os.urandom(7))[0], "big"))
@@ -170,7 +191,8 @@ class Function:
             _warn_of(broadcast_from_chief(new))
             self._equal.update((id(v), weakref.ref(v)) for v in new)
             waiting = [v for v in new if is_deferred(v)]
-        graph, plan = time_reads(captured.graph, plan)
+        made = recomputed(captured.graph, plan, self._memory)
+        graph, plan = time_reads(made.graph, made.plan)
         program = (StagedProgram if plan.pipelining else Program)(replace(captured, graph=graph), plan, here)
         equalise_copies(waiting)
         return program
@@ -276,6 +298,8 @@ def function(
     plan: Plan | None = None,
     rules: Rules | None = None,
     inputs: str = "global",
+    recompute: str | None = None,
+    memory: int | None = None,
 ) -> Any:
     """Compiles a training step for all devices; use it in place of `tf.function`, also as a decorator.
 
@@ -289,14 +313,17 @@ def function(
         that is found counts.
       inputs: "global": every process passes the same whole batch, and each device takes its part of it;
         "local": each process passes its own part.
+      recompute: "auto": as many blocks of the forward as it takes to stay within `memory` are made again for the
+        backward (`wh.recompute()` round each would do the same); None: only what is under `wh.recompute()`.
+      memory: bytes that each device may hold, of variables, arguments and what the step makes; with `recompute="auto"`.
 
     Returns:
       A callable that takes and returns what `fn` does. Values are logical: on every rank the whole result, as one
       device would give it.
     """
     if fn is None:
-        return functools.partial(function, plan=plan, rules=rules, inputs=inputs)
-    return Function(fn, plan=plan, rules=rules, inputs=inputs)
+        return functools.partial(function, plan=plan, rules=rules, inputs=inputs, recompute=recompute, memory=memory)
+    return Function(fn, plan=plan, rules=rules, inputs=inputs, recompute=recompute, memory=memory)
 
 
 def _from_graph_def(*args: Any, **kwargs: Any) -> Function:

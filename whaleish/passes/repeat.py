@@ -29,9 +29,9 @@ class Repeat:
       waits: what must have run before any of it begins; what comes after the first reader is not waited for.
     """
 
-    ops: Collection[int]
-    readers: Collection[int]
-    waits: Collection[int] = ()
+    ops: tuple[int, ...]
+    readers: tuple[int, ...]
+    waits: tuple[int, ...] = ()
 
 
 def repeat(graph: LogicalGraph, repeats: Sequence[Repeat]) -> tuple[LogicalGraph, list[int]]:

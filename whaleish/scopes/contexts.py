@@ -155,6 +155,16 @@ def local_statistics() -> ScopeContext:
     return _scope("local_statistics")
 
 
+def recompute() -> ScopeContext:
+    """What ops inside make is made again for the backward, in place of being kept until then.
+
+    All that is made in one entering is a segment. What it is given is kept, and what it gives to others; the rest is
+    made again when the gradients have arrived at its end. Results are the same, random numbers too. Of layers that
+    repeat each is best put into a scope of its own. Inside a segment there may be others.
+    """
+    return _scope("recompute")
+
+
 def auto() -> ScopeContext:
     """Ops inside are left to the planner. Not compiled yet."""
     return _scope("auto")
