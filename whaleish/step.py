@@ -148,8 +148,7 @@ class Function:
             text = explain(*expand(graph, plan))
         else:
             text = explain_stages(graph, plan, here.rates, here.processes)
-        return text + "".join(f"{line}
-" for line in recompute_lines(made))
+        return text + "".join(f"{line}\n" for line in recompute_lines(made))
 
     def program_for(self, *args: Any, **kwargs: Any) -> Program | StagedProgram:
         """The compiled program for a call with these arguments, which it compiles but does not run.
