@@ -54,7 +54,9 @@ def time_reads(graph: LogicalGraph, plan: Plan) -> tuple[LogicalGraph, Plan]:
     kept = {id(read) for read in forward[-AHEAD:]}
     chains = {index for read in reads for index in read.chain}
     repeats = [
-        Repeat(read.chain, read.backward, _given(graph, backward[max(0, place - AHEAD)].backward[0], chains))
+        Repeat(
+            tuple(read.chain), tuple(read.backward), _given(graph, backward[max(0, place - AHEAD)].backward[0], chains)
+        )
         for place, read in enumerate(backward)
         if id(read) not in kept and _may_read_again(graph, read)
     ]
@@ -100,10 +102,11 @@ def _need(graph: LogicalGraph, plan: Plan, op: int, tensor: int) -> object:
     return plan.choices[op].inputs[graph.ops[op].inputs.index(tensor)]
 
 
-def _given(graph: LogicalGraph, use: int, weights: Collection[int]) -> set[int]:
+def _given(graph: LogicalGraph, use: int, weights: Collection[int]) -> tuple[int, ...]:
     """The ops that make what a weight is used with; `weights`: those that read weights."""
     makers = {graph.tensors[t].producer for t in graph.ops[use].inputs if t not in graph.constants}
-    return {m for m in makers - set(weights) if graph.ops[m].type != "Placeholder" and not graph.ops[m].region}
+    ops = graph.ops
+    return tuple(m for m in sorted(makers - set(weights)) if ops[m].type != "Placeholder" and not ops[m].region)
 
 
 def _may_read_again(graph: LogicalGraph, read: _Read) -> bool:
@@ -114,7 +117,7 @@ def _may_read_again(graph: LogicalGraph, read: _Read) -> bool:
     return not inside and not any(handle in op.inputs and op.type not in READS for op in between)
 
 
-def _waiting(graph: LogicalGraph, waits: dict[int, set[int]]) -> LogicalGraph:
+def _waiting(graph: LogicalGraph, waits: dict[int, tuple[int, ...]]) -> LogicalGraph:
     """The graph with ops waiting for others, as far as those come before them."""
     ops = list(graph.ops)
     for index, others in waits.items():
