@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -59,6 +59,12 @@ def _pools() -> Iterator[dict[int, RankPool]]:
     yield pools
     for pool in pools.values():
         pool.kill()
+
+
+@pytest.fixture
+def pools(_pools: dict[int, RankPool]) -> Callable[[int], RankPool]:
+    """Real ranks, of several numbers in one test: `pools(4)`."""
+    return lambda size: _pools.setdefault(size, RankPool(size))
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ RULES: dict[str, Callable[[], keras.Optimizer]] = {
 }
 SCOPES: dict[str, Callable[[int], Any]] = {
     "replica": lambda zero: wh.replica(zero=zero),
+    "split": lambda zero: wh.split(),
     "replica x split": lambda zero: nested(wh.replica(2, zero=zero), wh.split()),
     "replica x accumulate(3)": lambda zero: nested(wh.replica(zero=zero), wh.accumulate(3)),
     "stages": lambda zero: wh.replica(2, zero=zero),
@@ -75,9 +76,14 @@ class Net:
             [layers.Flatten(), layers.Dropout(0.2, seed=3), layers.Dense(72, activation="tanh"), layers.Dense(CLASSES)],
         ]
         model = keras.Sequential([keras.Input((LENGTH,), dtype="int32"), *self.halves[0], *self.halves[1]])
-        self.weights, self.rule = model.trainable_variables, RULES[rule]()
+        self.model, self.weights, self.rule = model, model.trainable_variables, RULES[rule]()
         self.rule.build(self.weights)
         self.variables = [*model.variables, *self.rule.variables]
+
+    @property
+    def objects(self) -> dict[str, Any]:
+        """What a checkpoint has of it."""
+        return {"model": self.model, "rule": self.rule, "seeds": self.model.non_trainable_variables}
 
     def step(self, around: Callable[[], Any], staged: bool) -> Callable[..., tf.Tensor]:
         loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
