@@ -30,7 +30,12 @@ def parts_of(scopes: str, devices: int) -> int:
 
 
 @pytest.mark.parametrize(
-    *pairwise(rule=[*RULES], zero=[1, 2, 3], scopes=[scopes for scopes in SCOPES if scopes != "split"], world_of=[4]),
+    *pairwise(
+        rule=either(["adamw", "adafactor", "scaled"], RULES),
+        zero=[1, 2, 3],
+        scopes=[scopes for scopes in SCOPES if scopes != "split"],
+        world_of=[4],
+    ),
     indirect=["world_of"],
 )
 def test_in_one_process(rule: str, zero: int, scopes: str, world_of: int) -> None:
