@@ -16,12 +16,14 @@ class DeviceMemory:
       device: its number.
       kinds: (kind, bytes), of all of `planner.held.KINDS`.
       largest: the three largest tensors, each in its layout; of registers, all of an actor's together.
+      leading: the largest tensor of each kind that there is.
       at: the op that runs then, as errors name it; with stages after the chunk that it is in.
     """
 
     device: int
     kinds: tuple[tuple[str, int], ...]
     largest: tuple[Held, ...]
+    leading: tuple[Held, ...]
     at: str
 
     def __getitem__(self, kind: str) -> int:

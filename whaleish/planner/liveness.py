@@ -12,9 +12,7 @@ assigned to: then the old value is a copy for as long as somebody reads it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterator
-from functools import cached_property
 
 from whaleish.boxing.route import find_route
 from whaleish.graph import BACKWARD, FORWARD, UPDATE, LogicalGraph, layout_bytes
@@ -33,6 +31,7 @@ from whaleish.planner.held import (
 )
 from whaleish.planner.moves import Move, find_moves
 from whaleish.planner.plan import Plan
+from whaleish.planner.ready import ready_order
 from whaleish.rules.control import CONTROL
 from whaleish.rules.elementwise import (
     BINARY,
@@ -87,7 +86,7 @@ class Liveness:
 
     def __init__(self, graph: LogicalGraph, plan: Plan, taken: int | None = None, totals: Collection[int] = ()) -> None:
         self.graph, self.plan = graph, plan
-        self.moves = find_moves(graph, plan)
+        self.order, self.moves = ready_order(graph), find_moves(graph, plan)
         self.handles, self.given = graph.variable_of(), set(graph.inputs)
         self._chunk = taken is not None
         self._taken = set(graph.inputs[len(graph.inputs) - (taken or 0) :])
@@ -142,8 +141,9 @@ class Liveness:
                 alive[buffer] = nbytes
                 total += nbytes
             for buffer in self._boxed[position]:
-                alive[buffer] = self._nbytes(buffer, part)
-                total += alive[buffer]
+                if buffer not in alive:  # moves may share a total
+                    alive[buffer] = self._nbytes(buffer, part)
+                    total += alive[buffer]
             for buffer in self._copied.get(position, ()):
                 alive[buffer] = self._local_bytes(buffer, part)
                 total += alive[buffer]
@@ -163,31 +163,6 @@ class Liveness:
             return 0
         own = root[0] in self.given - self._taken or root[0] in self.handles or self._is_stored(root)
         return 0 if own or root[0] in self.graph.constants else self._local_bytes(root, part)
-
-    @cached_property
-    def order(self) -> list[int]:
-        """The ops, as they become ready."""
-        graph, ops = self.graph, self.graph.ops
-        if len(graph.regions) > 1:
-            return list(range(len(ops)))
-        before = [
-            {graph.tensors[t].producer for t in op.inputs if t not in graph.constants} | set(op.controls) for op in ops
-        ]
-        after: list[list[int]] = [[] for _ in ops]
-        for index, earlier in enumerate(before):
-            for other in earlier:
-                after[other].append(index)
-        waits = [len(earlier) for earlier in before]
-        ready = deque(index for index, count in enumerate(waits) if not count)
-        order = []
-        while ready:
-            index = ready.popleft()
-            order.append(index)
-            for reader in after[index]:
-                waits[reader] -= 1
-                if not waits[reader]:
-                    ready.append(reader)
-        return order
 
     def _follow(self) -> None:
         """Finds what is made when, what shares memory, and when each is last read."""

@@ -8,7 +8,7 @@ from math import prod
 from whaleish.graph import LogicalGraph
 from whaleish.mesh import Mesh
 from whaleish.passes.segments import RECOMPUTE
-from whaleish.planner.estimate import Estimate
+from whaleish.planner.estimate import DeviceMemory, Estimate
 from whaleish.planner.held import ACTIVATIONS, GATHERED, GRADIENTS, OLD_VALUE, REGISTERS, SLOTS, WEIGHTS, Held
 from whaleish.planner.plan import Plan
 from whaleish.sbp import Layout
@@ -17,6 +17,9 @@ from whaleish.zero import GRADIENTS as SHARE_GRADIENTS
 from whaleish.zero import SLOTS as SHARE_SLOTS
 from whaleish.zero import WEIGHTS as SHARE_WEIGHTS
 from whaleish.zero import WHOLE_BELOW, zero_of
+
+_MUCH = 0.1
+"""From which part of the peak on a kind is worth a word."""
 
 _ZERO = {SLOTS: SHARE_SLOTS, GRADIENTS: SHARE_GRADIENTS, WEIGHTS: SHARE_WEIGHTS}
 
@@ -35,7 +38,7 @@ def memory_lines(graph: LogicalGraph, plan: Plan, held: Estimate) -> list[str]:
         "  the largest:",
         *(f"    {bytes_text(each.nbytes):>10}  {each.kind}, {each.place}" for each in fullest.largest),
     ]
-    advice = list(_Advice(graph, plan).lines(fullest.device, fullest.largest))
+    advice = list(_Advice(graph, plan).lines(fullest))
     return lines + (["  it would hold less with", *(f"    {line}" for line in advice)] if advice else [])
 
 
@@ -45,20 +48,21 @@ class _Advice:
         self.scopes = {scope.kind for path in graph.scopes for scope in path}
         self.zero = max(map(zero_of, graph.scopes), default=0)
 
-    def lines(self, device: int, largest: tuple[Held, ...]) -> Iterator[str]:
-        """For each kind among the largest what would free some of it."""
-        for kind in dict.fromkeys(each.kind for each in largest):
-            own = [each for each in largest if each.kind == kind]
-            yield from (f"{way} ({kind})" for way in self._ways(kind, own, self._mesh(device)))
+    def lines(self, memory: DeviceMemory) -> Iterator[str]:
+        """For each kind that takes much what would free some of it, the largest kind first."""
+        mesh = self._mesh(memory.device)
+        for each in sorted(memory.leading, key=lambda each: -memory[each.kind]):
+            if memory[each.kind] >= _MUCH * memory.peak:
+                yield from (f"{way} ({each.kind})" for way in self._ways(each.kind, each, mesh))
 
     def _mesh(self, device: int) -> Mesh:
         stages = self.plan.pipelining
         meshes = stages.meshes if stages is not None else (self.plan.mesh,)
         return next(mesh for mesh in meshes if device in mesh.devices)
 
-    def _ways(self, kind: str, own: list[Held], mesh: Mesh) -> Iterator[str]:
+    def _ways(self, kind: str, leading: Held, mesh: Mesh) -> Iterator[str]:
         if kind in _ZERO:
-            yield from self._shared_out(kind, own, mesh)
+            yield from self._shared_out(kind, leading, mesh)
         elif kind == ACTIVATIONS:
             if RECOMPUTE not in self.scopes and not (self.plan.pipelining and self.plan.pipelining.recompute):
                 yield "wh.recompute() round layers, which makes again what is between them"
@@ -72,7 +76,7 @@ class _Advice:
             else:
                 yield self._smaller_micro_batches()
         elif kind == GATHERED:
-            if any(each.place.endswith(OLD_VALUE) for each in own):
+            if leading.place.endswith(OLD_VALUE):
                 yield "assignments that wait for the last use of a variable: earlier ones keep the old value too"
             else:
                 yield "smaller layers: of each the weights are whole while it is used"
@@ -84,16 +88,29 @@ class _Advice:
             return f"more micro-batches than {self.plan.mesh.micro_batches}"
         return "wh.accumulate(n), which takes the batch in n micro-batches"
 
-    def _shared_out(self, kind: str, own: list[Held], mesh: Mesh) -> Iterator[str]:
+    def _shared_out(self, kind: str, held: Held, mesh: Mesh) -> Iterator[str]:
         space, zero = mesh.in_space, _ZERO[kind]
-        # Gradients that are shared out are whole before that, and a summand over devices by nature.
         if self.zero >= zero or not ("replica" in self.scopes or "split" not in self.scopes):
             return
-        count = max((self._copies(mesh, space, each.layout) for each in own), default=1)
-        if count > 1 and any(each.nbytes >= WHOLE_BELOW for each in own):
+        # A summand that waits for being added up over devices is there in any case.
+        waits = kind == GRADIENTS and any(sbp.kind == "P" for sbp in held.layout) and not self._is_total(held)
+        count = self._copies(mesh, space, held.layout)
+        if count > 1 and not waits and self._elements(kind, held) >= WHOLE_BELOW:
             yield f"wh.replica(zero={zero}), by which each of {count} replicas has a part"
         if kind == WEIGHTS and count > 1 and "split" not in self.scopes:
             yield "wh.split(), which divides the layers and their weights"
+
+    def _elements(self, kind: str, held: Held) -> int:
+        """At least how many elements it has as a whole."""
+        if kind == GRADIENTS:
+            return held.nbytes // 4
+        return prod(self.graph.tensors[held.tensor].shape or ())
+
+    def _is_total(self, held: Held) -> bool:
+        """Whether something is added up over micro-batches, and is a summand over devices until after them."""
+        times = [number for number, axis in enumerate(self.plan.mesh.axes) if axis.time and axis.size > 1]
+        # Between chunks a total is handed on as the sum that it is of, in one process and in time.
+        return bool(times) and (self.plan.pipelining is not None or held.layout[times[0]].is_broadcast)
 
     @staticmethod
     def _copies(mesh: Mesh, space: Mesh, layout: Layout) -> int:

@@ -15,10 +15,7 @@ from whaleish.planner.liveness import Liveness
 from whaleish.planner.plan import Pipelining, Plan
 from whaleish.rewrite.expand import expand
 
-_AT_MOST = (
-    "of a stage, all registers are full while its largest chunk is at its own peak, and every device has the whole of "
-    "all arguments"
-)
+_AT_MOST = "all registers are full when the largest chunk is at its peak, and every device has all arguments whole"
 
 
 def estimate(graph: LogicalGraph, plan: Plan, memory: int | None, processes: int = 1) -> Estimate:
@@ -47,12 +44,14 @@ def estimate_passed(graph: LogicalGraph, plan: Plan, processes: int = 1) -> Esti
 
 
 def _device(device: int, held: Iterable[Held], at: str) -> DeviceMemory:
-    held = list(held)
+    held = sorted(held, key=lambda each: -each.nbytes)
     count: Counter[str] = Counter()
+    leading: dict[str, Held] = {}
     for each in held:
         count[each.kind] += each.nbytes
-    largest = sorted(held, key=lambda each: -each.nbytes)[:3]
-    return DeviceMemory(device, tuple((kind, count[kind]) for kind in KINDS), tuple(largest), at)
+        leading.setdefault(each.kind, each)
+    kinds = tuple((kind, count[kind]) for kind in KINDS)
+    return DeviceMemory(device, kinds, tuple(held[:3]), tuple(leading.values()), at)
 
 
 class _Stages:
