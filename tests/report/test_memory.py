@@ -164,6 +164,31 @@ def test_a_stage_keeps_as_many_micro_batches_as_its_schedule_says(
 
 
 @pytest.mark.parametrize("world_of", [2], indirect=True)
+@pytest.mark.parametrize("early", [False, True])
+def test_registers_keep_old_weights(world_of: int, early: bool) -> None:
+    """What is assigned before the micro-batches leaves them with the old value, for as long as they read it."""
+    weights = [tf.Variable(tf.ones([WIDTH, WIDTH]), name=f"w{n}") for n in range(2)]
+
+    def step(x: tf.Tensor, drift: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            with wh.pipeline(4):
+                for weight in weights:
+                    with wh.stage():
+                        x = tf.tanh(tf.matmul(x, weight))
+            loss = tf.reduce_mean(x)
+        for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+            weight.assign_sub(drift if early else gradient)
+            weight.assign_sub(gradient)
+        return loss
+
+    plan = wh.function(step).plan_for(tf.ones([8, WIDTH]), tf.ones([WIDTH, WIDTH]))
+    size = WIDTH * WIDTH * 4
+    for memory in plan.estimate().devices:
+        assert (size <= memory[REGISTERS] < 2 * size) == early
+        assert memory[WEIGHTS] == size
+
+
+@pytest.mark.parametrize("world_of", [2], indirect=True)
 def test_stages_that_recompute_keep_less(world_of: int) -> None:
     kept, again = (
         wh.function(layers_in(Pipe(2, 4, "gpipe", recompute=how))).plan_for(tf.ones([ROWS, WIDTH])).estimate()

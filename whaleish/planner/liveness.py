@@ -145,8 +145,9 @@ class Liveness:
                     alive[buffer] = self._nbytes(buffer, part)
                     total += alive[buffer]
             for buffer in self._copied.get(position, ()):
-                alive[buffer] = self._local_bytes(buffer, part)
-                total += alive[buffer]
+                if buffer not in self._in_registers:
+                    alive[buffer] = self._local_bytes(buffer, part)
+                    total += alive[buffer]
             if total > best:
                 best, at, then = total, index, dict(alive)
             for buffer in self._ends[position]:
@@ -156,12 +157,16 @@ class Liveness:
         return Peak(nbytes, at, tuple(sorted(held, key=lambda h: (-h.nbytes, h.tensor))))
 
     def given_bytes(self, number: int, part: int) -> int:
-        """Bytes in the register for an output of a chunk; 0 for an argument, a variable, what another output shares."""
+        """Bytes in the register for an output of a chunk; 0 for an argument, a variable, what another output shares.
+
+        A variable that the chunk assigns to after it was read is a copy.
+        """
         pairs = list(zip(self.graph.outputs, self.plan.outputs, strict=True))
         root = self._root[pairs[number]]
         if any(self._root[pair] == root for pair in pairs[:number]):
             return 0
-        own = root[0] in self.given - self._taken or root[0] in self.handles or self._is_stored(root)
+        old = any(root in buffers for buffers in self._copied.values())
+        own = root[0] in self.given - self._taken or root[0] in self.handles or (self._is_stored(root) and not old)
         return 0 if own or root[0] in self.graph.constants else self._local_bytes(root, part)
 
     def _follow(self) -> None:
