@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 import whaleish as wh
+from tests.cluster.harness import RankPool
 from tests.transparency.pipes import Pipe
 from whaleish.planner.held import (
     ACTIVATIONS,
@@ -205,6 +206,26 @@ def test_over_processes_receivers_have_registers(world_of: int) -> None:
     one, several = estimate_passed(graph, plan), estimate_passed(graph, plan, processes=4)
     assert several.memory[1][REGISTERS] > one.memory[1][REGISTERS]
     assert several.memory[1][WEIGHTS] == one.memory[1][WEIGHTS]
+
+
+def estimated_and_run() -> tuple[str, float, list[str]]:
+    import tensorflow as tf
+
+    import whaleish as wh
+    from tests.report.test_memory import ROWS, WIDTH, layers_in
+    from tests.transparency.pipes import Pipe
+
+    wh.init()
+    step, x = wh.function(layers_in(Pipe(2, 4))), tf.ones([ROWS, WIDTH])
+    found = step.plan_for(x).estimate()
+    return str(found), float(step(x)), list(wh.peak_memory())
+
+
+def test_ranks_estimate_alike(ranks: RankPool) -> None:
+    (text, loss, names), other = ranks.run(estimated_and_run)
+    assert (text, loss) == other[:2]
+    assert names == ["process"]
+    assert [line.split()[0] for line in text.splitlines()[1:3]] == ["0", "1"]
 
 
 def advice(step: Callable[..., Any], *args: Any) -> tuple[str, list[str]]:
