@@ -249,6 +249,8 @@ def test_explain_says_what_would_free_it() -> None:
     assert "activations, " in memory
     assert any(way.startswith("wh.recompute()") for way in ways)
     assert any(way.startswith("wh.accumulate(n)") for way in ways)
+    _, ways = advice(lambda x: tf.reduce_sum(tf.tanh(x) * tf.sin(x)), large)
+    assert not any("recompute" in way or "zero=" in way for way in ways), "nothing is trained"
     memory, ways = advice(product(wh.recompute), large)
     assert not any(way.startswith("wh.recompute()") for way in ways)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from whaleish.graph import LogicalGraph
+from whaleish.graph import BACKWARD, LogicalGraph
 from whaleish.mesh import Mesh
 from whaleish.passes.segments import RECOMPUTE
 from whaleish.planner.estimate import DeviceMemory, Estimate
@@ -46,6 +46,7 @@ class _Advice:
     def __init__(self, graph: LogicalGraph, plan: Plan) -> None:
         self.graph, self.plan = graph, plan
         self.scopes = {scope.kind for path in graph.scopes for scope in path}
+        self.trains = any(op.phase == BACKWARD for op in graph.ops)
         self.zero = max(map(zero_of, graph.scopes), default=0)
 
     def lines(self, memory: DeviceMemory) -> Iterator[str]:
@@ -64,12 +65,13 @@ class _Advice:
         if kind in _ZERO:
             yield from self._shared_out(kind, leading, mesh)
         elif kind == ACTIVATIONS:
-            if RECOMPUTE not in self.scopes and not (self.plan.pipelining and self.plan.pipelining.recompute):
+            again = RECOMPUTE in self.scopes or (self.plan.pipelining and self.plan.pipelining.recompute)
+            if self.trains and not again:
                 yield "wh.recompute() round layers, which makes again what is between them"
             yield self._smaller_micro_batches()
         elif kind == REGISTERS:
             stages = self.plan.pipelining
-            if stages is not None and stages.schedule and not stages.recompute:
+            if stages is not None and stages.schedule and self.trains and not stages.recompute:
                 yield "wh.pipeline(recompute=True), which makes the forward of a stage again"
             if stages is not None and stages.schedule == "gpipe":
                 yield 'schedule="1f1b", by which a stage keeps fewer micro-batches'
@@ -109,7 +111,7 @@ class _Advice:
     def _is_total(self, held: Held) -> bool:
         """Whether something is added up over micro-batches, and is a summand over devices until after them."""
         times = [number for number, axis in enumerate(self.plan.mesh.axes) if axis.time and axis.size > 1]
-        # Between chunks a total is handed on as the sum that it is of, in one process and in time.
+        # Of a chunk's gradient there is a total as well, which lies as its summands do.
         return bool(times) and (self.plan.pipelining is not None or held.layout[times[0]].is_broadcast)
 
     @staticmethod
