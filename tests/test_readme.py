@@ -82,7 +82,7 @@ def test_what_decides_does_without_tensorflow() -> None:
     """As docs/architecture.md says, under "What may import what"."""
     pure = "graph sbp mesh cluster scopes versions cli planner passes.budget chunks report.explain report.shares rules "
     pure += "report.stages planner.moves rewrite.expand launch.run launch.doctor launch.install schedule runtime"
-    pure += " report.again planner.liveness"
+    pure += " report.again report.memory report.freeing planner.liveness planner.estimate tables"
     imports = "; ".join(f"import whaleish.{name}" for name in pure.split())
     code = f"import sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; {imports}"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)

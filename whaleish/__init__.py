@@ -26,6 +26,7 @@ _HOMES = {
     "is_chief": "whaleish.world",
     "layout": "whaleish.stated",
     "local_statistics": "whaleish.scopes",
+    "peak_memory": "whaleish.measured",
     "pipeline": "whaleish.scopes",
     "rank": "whaleish.world",
     "recompute": "whaleish.scopes",

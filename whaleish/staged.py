@@ -22,7 +22,7 @@ from whaleish.process_sets import stage_sets, transfer_sets
 from whaleish.registered import RegisteredFunctions
 from whaleish.report.shares import Share, staged_shares
 from whaleish.report.stages import predict_stages
-from whaleish.rewrite.chunk import EmittedChunk, adds_up, emit_chunk
+from whaleish.rewrite.chunk import EmittedChunk, emit_chunk
 from whaleish.rewrite.emit import Emitted
 from whaleish.rewrite.entry import entry_function
 from whaleish.rewrite.expand import expand
@@ -179,7 +179,7 @@ class RunningChunk:
             for total in emitted.totals
         ]
         self._gives = [give for give, count in zip(chunk.gives, emitted.pieces, strict=True) for _ in range(count)]
-        joined = [piece for piece, give in enumerate(self._gives) if give.axis is not None and not adds_up(give)]
+        joined = [piece for piece, give in enumerate(self._gives) if give.axis is not None and not give.adds_up]
         self._joined = joined
         self.work = Work(self._run, (lambda: [()] * len(joined)) if joined else None, self._source)
 

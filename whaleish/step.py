@@ -28,6 +28,8 @@ from whaleish.planner import Plan, PlanError, make_plan
 from whaleish.program import Program
 from whaleish.report.again import recompute_lines
 from whaleish.report.explain import explain
+from whaleish.report.freeing import memory_lines
+from whaleish.report.memory import estimate, estimate_passed
 from whaleish.report.stages import explain_stages
 from whaleish.rewrite.expand import expand
 from whaleish.rules_by_name import Rules, apply_rules, parse_rules
@@ -134,12 +136,17 @@ class Function:
         return kept[1]
 
     def plan_for(self, *args: Any, **kwargs: Any) -> Plan:
-        """The plan for a call with these arguments (tensors, arrays or `tf.TensorSpec`s), without running it."""
+        """The plan for a call with these arguments (tensors, arrays or `tf.TensorSpec`s), without running it.
+
+        It knows the step, so that `plan.estimate()` says what each device would hold.
+        """
         call = take_call(args, kwargs, self._inputs, world())
-        return self._plan_of(self._capture(call), call)
+        captured, processes = self._capture(call), world().processes
+        estimator = functools.partial(estimate, captured.graph, memory=self._memory, processes=processes)
+        return replace(self._plan_of(captured, call), estimator=estimator)
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
-        """What the plan for these arguments sends, from which line of yours, and what it could not divide."""
+        """What the plan for these arguments sends and holds, from which line of yours, and what it could not divide."""
         call = take_call(args, kwargs, self._inputs, world())
         captured, here = self._capture(call), world()
         made = recomputed(captured.graph, self._plan_of(captured, call), self._memory)
@@ -148,7 +155,9 @@ class Function:
             text = explain(*expand(graph, plan))
         else:
             text = explain_stages(graph, plan, here.rates, here.processes)
-        return text + "".join(f"{line}\n" for line in recompute_lines(made))
+        held = estimate_passed(graph, plan, here.processes)
+        lines = [*recompute_lines(made), "", *memory_lines(graph, plan, held)]
+        return text + "".join(f"{line}\n" for line in lines)
 
     def program_for(self, *args: Any, **kwargs: Any) -> Program | StagedProgram:
         """The compiled program for a call with these arguments, which it compiles but does not run.

@@ -10,7 +10,8 @@ import whaleish as wh
 from tests.passes.test_repeat import tanhs, whole_plan
 from whaleish.passes.blocks import find_atoms, find_blocks, find_rounds
 from whaleish.passes.budget import peak_of, recomputed
-from whaleish.planner.liveness import ACTIVATIONS, ARGUMENTS, GRADIENTS, SLOTS, WEIGHTS, WORKSPACE, find_peak
+from whaleish.planner.held import ACTIVATIONS, ARGUMENTS, GRADIENTS, SLOTS, WEIGHTS, WORKSPACE
+from whaleish.planner.liveness import find_peak
 from whaleish.sbp import B, S
 
 WIDTH, ROWS, LAYERS = 16, 64, 6

@@ -53,6 +53,11 @@ class Give(NamedTuple):
             return self.layout
         return (*self.layout[: self.axis], B, *self.layout[self.axis + 1 :])
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether what is given is the total over the micro-batches."""
+        return self.axis is not None and not self.layout[self.axis].is_split
+
 
 @dataclass(frozen=True)
 class Chunk:

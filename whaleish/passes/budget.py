@@ -7,7 +7,8 @@ from whaleish.passes.blocks import Atom, find_blocks
 from whaleish.passes.reads import time_reads
 from whaleish.passes.recompute import Recomputed, recompute
 from whaleish.passes.segments import RECOMPUTE
-from whaleish.planner.liveness import Peak, find_peak
+from whaleish.planner.held import Peak
+from whaleish.planner.liveness import Liveness
 from whaleish.planner.plan import Plan
 from whaleish.planner.roles import PlanError
 from whaleish.rewrite.expand import expand
@@ -72,7 +73,7 @@ def peak_of(made: Recomputed) -> Peak:
     """When a device holds most, of the device that does."""
     graph, plan = expand(*time_reads(made.graph, made.plan))
     parts = plan.mesh.parts_at(0) if any(axis.shares for axis in plan.mesh.axes) else [0]
-    return max((find_peak(graph, plan, part) for part in parts), key=lambda peak: peak.nbytes)
+    return max(map(Liveness(graph, plan).peak, parts), key=lambda peak: peak.nbytes)
 
 
 def _fewest(graph: LogicalGraph, plan: Plan, groups: list[Atom], memory: int) -> Recomputed:

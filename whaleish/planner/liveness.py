@@ -1,20 +1,37 @@
 """Liveness: which tensors a device holds while a planned step runs, and when they take the most room.
 
 TensorFlow runs an op as soon as what it reads is there, whatever the order of the graph: so here ops run in the order
-in which they become ready. A tensor is held from the op that makes it until the last that reads it; what shares its
-memory (a reshape of it, say) holds it too, and an elementwise op writes over an input that nobody reads after it.
+in which they become ready, and what is boxed is boxed as soon as it is made. A tensor is held from the op that makes it
+until the last that reads it; what shares its memory (a reshape of it, say) holds it too, and an elementwise op writes
+over an input that nobody reads after it. What is read of a variable is the variable's own memory, until the variable is
+assigned to: then the old value is a copy for as long as somebody reads it.
+
+    micro-batches    total ════════════════════════════╗       It is the last of them that is looked at: totals over
+                     begin ─▶ ... ─▶ gradient ─▶ add up ╩═▶     the others are there from its beginning on.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Collection, Iterator
 
+from whaleish.boxing.route import find_route
 from whaleish.graph import BACKWARD, FORWARD, UPDATE, LogicalGraph, layout_bytes
+from whaleish.planner.held import (
+    ACTIVATIONS,
+    ARGUMENTS,
+    GATHERED,
+    GRADIENTS,
+    OLD_VALUE,
+    REGISTERS,
+    SLOTS,
+    WEIGHTS,
+    WORKSPACE,
+    Held,
+    Peak,
+)
 from whaleish.planner.moves import Move, find_moves
 from whaleish.planner.plan import Plan
+from whaleish.planner.ready import ready_order
 from whaleish.rules.control import CONTROL
 from whaleish.rules.elementwise import (
     BINARY,
@@ -29,15 +46,13 @@ from whaleish.rules.elementwise import (
     SUMS,
     UNARY,
 )
+from whaleish.rules.gradient import GRADIENT
+from whaleish.rules.variables import READS
 from whaleish.sbp import Layout
 
-WEIGHTS, SLOTS, ARGUMENTS = "weights", "slots", "arguments"
-ACTIVATIONS, GRADIENTS, GATHERED, WORKSPACE = "activations", "gradients", "gathered weights", "workspace"
-KINDS = (WEIGHTS, SLOTS, ARGUMENTS, ACTIVATIONS, GRADIENTS, GATHERED, WORKSPACE)
-"""Slots are what an optimizer keeps, and other variables that are not trained; activations what the forward makes, also
-when it makes it again; gradients those that updates read; workspace all else."""
-
-_ALIASES = frozenset({*COPIES, "ExpandDims", "Reshape", "Squeeze", "ReadVariableOp", "Bitcast"})
+_ALIASES = frozenset({*COPIES, GRADIENT, "ExpandDims", "Reshape", "Squeeze", "Bitcast"})
+_COPIES_OF_WEIGHTS = frozenset({*_ALIASES, "Cast", "Transpose"})
+_SUMMED = frozenset({*_ALIASES, "AddN", "AddV2", "Add", "Cast"})
 _IN_PLACE = frozenset(
     {*UNARY, *LINEAR, *RISING, *FALLING, *BINARY, *SUMS, *PRODUCTS, *QUOTIENTS, *GRADIENT_FIRST, *GRADIENT_SECOND}
     | {"AddN", "BiasAdd", "Maximum", "Minimum", "SelectV2", "Softmax", "LogSoftmax"}
@@ -48,141 +63,160 @@ _Buffer = tuple[int, Layout]
 """A tensor in a layout."""
 
 
-@dataclass(frozen=True)
-class Held:
-    """A tensor in a layout, as a device holds it.
-
-    Attributes:
-      nbytes: of the device's piece. kind: one of `KINDS`.
-      place: the op that makes it, as errors name it.
-    """
-
-    tensor: int
-    layout: Layout
-    nbytes: int
-    kind: str
-    place: str
-
-
-@dataclass(frozen=True)
-class Peak:
-    """When a device holds most.
-
-    Attributes:
-      nbytes: of all that it holds then. op: what runs then. held: everything, the largest first.
-    """
-
-    nbytes: int
-    op: int
-    held: tuple[Held, ...]
-
-    def of(self, *kinds: str) -> int:
-        """Bytes of some kinds; of all without any."""
-        return sum(held.nbytes for held in self.held if not kinds or held.kind in kinds)
-
-
 def find_peak(graph: LogicalGraph, plan: Plan, part: int = 0) -> Peak:
     """When a part of the mesh holds the most bytes, and of what.
 
-    Loops count as if each op of their bodies ran once. With micro-batches it is the peak of one of them.
+    Loops count as if each op of their bodies ran once; of micro-batches it is the last one.
+
+    Args:
+      graph, plan: expanded, without stages.
+    """
+    return Liveness(graph, plan).peak(part)
+
+
+class Liveness:
+    """What is held when, for all parts of a mesh alike; `peak` says how much that is for one of them.
 
     Args:
       graph, plan: expanded, without stages, or a chunk's.
+      taken: of a chunk, how many of the last inputs others give; None for a step. What a chunk is given and gives is in
+        registers, and variables and arguments are there for all chunks: neither is counted.
+      totals: of a chunk, the outputs that are added up over the micro-batches, which are in no register.
     """
-    return _Liveness(graph, plan, part).peak()
 
-
-class _Liveness:
-    def __init__(self, graph: LogicalGraph, plan: Plan, part: int) -> None:
-        self.graph, self.plan, self.part = graph, plan, part
-        self.moves = find_moves(graph, plan)
+    def __init__(self, graph: LogicalGraph, plan: Plan, taken: int | None = None, totals: Collection[int] = ()) -> None:
+        self.graph, self.plan = graph, plan
+        self.order, self.moves = ready_order(graph), find_moves(graph, plan)
         self.handles, self.given = graph.variable_of(), set(graph.inputs)
-        self.read_from: dict[int, int] = {}  # tensor that is a variable's value as it is read -> the handle
-        self.updated: set[int] = set()
+        self._chunk = taken is not None
+        self._taken = set(graph.inputs[len(graph.inputs) - (taken or 0) :])
+        self._totals = {graph.outputs[number] for number in totals}
+        self._gradients = self._find_gradients()
+        self._weights: set[int] = set()  # variables as they are read, and copies of that
         for op in graph.ops:
-            if op.type == "ReadVariableOp":
-                self.read_from[op.outputs[0]] = op.inputs[0]
-            if op.phase == UPDATE:
-                self.updated.update(op.inputs)
+            own = [tensor for tensor in op.inputs if tensor not in graph.constants]
+            copied = op.type in _COPIES_OF_WEIGHTS and own and self._weights.issuperset(own)
+            if op.type == "ReadVariableOp" or (copied and (op.phase == FORWARD or op.again)):
+                self._weights.update(op.outputs)
+        # With a loop all micro-batches run together.
+        self._at_once = plan.mesh.micro_batches if len(graph.regions) > 1 else 1
+        self._times = [number for number, axis in enumerate(plan.mesh.axes) if axis.time and axis.size > 1]
+        self._place_of = {index: position for position, index in enumerate(self.order)}
+        self._root: dict[_Buffer, _Buffer] = {}  # buffer -> the one whose memory it shares
+        self._last: dict[_Buffer, int] = {}  # of those that have memory when they are last read
+        self._made: list[list[_Buffer]] = [[] for _ in self.order]
+        self._boxed: list[list[_Buffer]] = [[] for _ in self.order]
+        self._follow()
+        self._in_registers = {self._root[pair] for pair in self._outputs(totals)} if self._chunk else set()
+        self._copied = self._find_copied()
+        self._ends: list[list[_Buffer]] = [[] for _ in range(len(self.order) + 1)]
+        for buffer, position in self._last.items():
+            self._ends[position].append(buffer)
 
-    def peak(self) -> Peak:
-        graph, fixed = self.graph, list(self._fixed())
-        base = sum(held.nbytes for held in fixed)
-        order = self.order
-        root, last = self._buffers(order)
-        ends: list[list[_Buffer]] = [[] for _ in range(len(order) + 1)]
-        for buffer, position in last.items():
-            ends[position].append(buffer)
+    def _find_gradients(self) -> set[int]:
+        """What updates read, and the summands of that."""
+        graph, found = self.graph, set(self._totals)
+        for op in reversed(graph.ops):
+            if op.phase == UPDATE or op.type == GRADIENT:
+                found.update(op.inputs)
+            elif op.phase == BACKWARD and op.type in _SUMMED and found.intersection(op.outputs):
+                shape = graph.tensors[op.outputs[0]].shape
+                found.update(tensor for tensor in op.inputs if graph.tensors[tensor].shape == shape)
+        return found
+
+    def peak(self, part: int = 0) -> Peak:
+        """When a part holds the most."""
+        graph, fixed = self.graph, [] if self._chunk else list(self._fixed(part))
         alive: dict[_Buffer, int] = {}
         total = best = 0
         at, then = -1, dict(alive)
-        for position, index in enumerate(order):
-            made = [b for b in self._made(index) if root[b] == b]
-            ending = [b for b in ends[position] if b in alive]
-            for buffer in made:
-                nbytes = self._nbytes(*buffer)
+        for position, index in enumerate(self.order):
+            ending = [b for b in self._ends[position] if b in alive]
+            for buffer in self._made[position]:
+                nbytes = self._nbytes(buffer, part)
                 if graph.ops[index].type in _IN_PLACE:  # written over an input of the same size
                     over = next((b for b in ending if b in alive and alive[b] == nbytes and nbytes), None)
                     if over is not None:
                         total -= alive.pop(over)
                 alive[buffer] = nbytes
                 total += nbytes
+            for buffer in self._boxed[position]:
+                if buffer not in alive:  # moves may share a total
+                    alive[buffer] = self._nbytes(buffer, part)
+                    total += alive[buffer]
+            for buffer in self._copied.get(position, ()):
+                if buffer not in self._in_registers:
+                    alive[buffer] = self._local_bytes(buffer, part)
+                    total += alive[buffer]
             if total > best:
                 best, at, then = total, index, dict(alive)
-            for buffer in ends[position]:
+            for buffer in self._ends[position]:
                 total -= alive.pop(buffer, 0)
-        held = [*fixed, *(self._held(*buffer, nbytes) for buffer, nbytes in then.items() if nbytes)]
-        return Peak(base + best, at, tuple(sorted(held, key=lambda h: (-h.nbytes, h.tensor))))
+        held = [*fixed, *(self._held(buffer, nbytes) for buffer, nbytes in then.items() if nbytes)]
+        nbytes = sum(each.nbytes for each in fixed) + best
+        return Peak(nbytes, at, tuple(sorted(held, key=lambda h: (-h.nbytes, h.tensor))))
 
-    @cached_property
-    def order(self) -> list[int]:
-        """The ops, as they become ready."""
-        graph, ops = self.graph, self.graph.ops
-        if len(graph.regions) > 1:
-            return list(range(len(ops)))
-        before = [
-            {graph.tensors[t].producer for t in op.inputs if t not in graph.constants} | set(op.controls) for op in ops
-        ]
-        after: list[list[int]] = [[] for _ in ops]
-        for index, earlier in enumerate(before):
-            for other in earlier:
-                after[other].append(index)
-        waits = [len(earlier) for earlier in before]
-        ready = deque(index for index, count in enumerate(waits) if not count)
-        order = []
-        while ready:
-            index = ready.popleft()
-            order.append(index)
-            for reader in after[index]:
-                waits[reader] -= 1
-                if not waits[reader]:
-                    ready.append(reader)
-        return order
+    def given_bytes(self, number: int, part: int) -> int:
+        """Bytes in the register for an output of a chunk; 0 for an argument, a variable, what another output shares.
 
-    def _buffers(self, order: list[int]) -> tuple[dict[_Buffer, _Buffer], dict[_Buffer, int]]:
-        """Buffer -> the one whose memory it shares; and of those that have memory when they are last read."""
-        graph = self.graph
-        root: dict[_Buffer, _Buffer] = {}
-        last: dict[_Buffer, int] = {}
-        for position, index in enumerate(order):
+        A variable that the chunk assigns to after it was read is a copy.
+        """
+        pairs = list(zip(self.graph.outputs, self.plan.outputs, strict=True))
+        root = self._root[pairs[number]]
+        if any(self._root[pair] == root for pair in pairs[:number]):
+            return 0
+        old = any(root in buffers for buffers in self._copied.values())
+        own = root[0] in self.given - self._taken or root[0] in self.handles or (self._is_stored(root) and not old)
+        return 0 if own or root[0] in self.graph.constants else self._local_bytes(root, part)
+
+    def _follow(self) -> None:
+        """Finds what is made when, what shares memory, and when each is last read."""
+        graph, root, last = self.graph, self._root, self._last
+        for (tensor, layout), move in self.moves.items():
+            self._box(tensor, layout, move)
+        for position, index in enumerate(self.order):
             op, choice = graph.ops[index], self.plan.choices[index]
-            for tensor, layout in self._read(index):
-                buffer = (tensor, layout)
-                for step in self._route(tensor, layout):
-                    root.setdefault(step, step)
-                    last[root[step]] = position
-                root.setdefault(buffer, buffer)
-                last[root[buffer]] = position
-            for tensor, layout in zip(op.outputs, choice.outputs, strict=True):
-                buffer = (tensor, layout)
-                source = (op.inputs[0], choice.inputs[0]) if op.inputs and op.type in _ALIASES else buffer
-                root[buffer] = root.get(source, buffer)
-                last[root[buffer]] = max(position, last.get(root[buffer], 0))
-        end = len(order)
-        for tensor, layout in zip(graph.outputs, self.plan.outputs, strict=True):
-            for step in (*self._route(tensor, layout), (tensor, layout)):
-                last[root.setdefault(step, step)] = end
-        return root, last
+            for pair in self._read(index):
+                self._keep(pair, position)
+            for pair in zip(op.outputs, choice.outputs, strict=True):
+                source = (op.inputs[0], choice.inputs[0]) if op.inputs and op.type in _ALIASES else pair
+                root[pair] = root.get(source, pair)
+                self._keep(pair, position)
+                if root[pair] == pair:
+                    self._made[position].append(pair)
+        for pair in self._outputs(()):
+            self._keep(pair, len(self.order))
+        for pair, position in list(last.items()):
+            if root[pair] != pair:  # a reader came before its alias was known: only in bodies of loops
+                last[root[pair]] = max(position, last.pop(pair))
+
+    def _box(self, tensor: int, layout: Layout, move: Move) -> None:
+        """Notes that a tensor is boxed as soon as it is made; a total over micro-batches is there before."""
+        position = self._place_of[self.graph.tensors[tensor].producer]
+        target = (tensor, layout)
+        self._root[target] = target
+        total = self._total(tensor, move) if self._times else None
+        if total is not None:
+            self._root[tensor, total] = (tensor, total)
+            self._boxed[0].append((tensor, total))
+            self._keep((tensor, total), position)
+        if total != layout:
+            self._boxed[position].append(target)
+        self._keep(target, position)
+
+    def _total(self, tensor: int, move: Move) -> Layout | None:
+        """The layout of what is put together over the micro-batches on the way of a move; None where nothing is."""
+        crossing = [n for n in self._times if move.target[n].is_broadcast and not move.source[n].is_broadcast]
+        if not crossing:
+            return None
+        shape = self.graph.tensors[tensor].shape
+        route = find_route(self.plan.mesh, move.source, move.target, shape or (), 1.0) or ()
+        joined = (hop.target for hop in route if all(hop.target[n].is_broadcast for n in crossing))
+        return next(joined, None)
+
+    def _keep(self, pair: _Buffer, position: int) -> None:
+        own = self._root.setdefault(pair, pair)
+        self._last[own] = max(position, self._last.get(own, 0))
 
     def _read(self, index: int) -> Iterator[_Buffer]:
         """What an op reads, in which layouts."""
@@ -190,64 +224,81 @@ class _Liveness:
             if pair[0] not in self.graph.constants:
                 yield pair
 
-    def _route(self, tensor: int, layout: Layout) -> Iterator[_Buffer]:
-        """The layouts by way of which a tensor comes into one."""
-        move: Move | None = self.moves.get((tensor, layout))
-        while move is not None:
-            yield tensor, move.source
-            move = self.moves.get((tensor, move.source))
+    def _outputs(self, without: Collection[int]) -> Iterator[_Buffer]:
+        for number, pair in enumerate(zip(self.graph.outputs, self.plan.outputs, strict=True)):
+            if number not in without:
+                yield pair
 
-    def _made(self, index: int) -> list[_Buffer]:
-        """The buffers that are there when an op runs, and were not before: what is boxed for it, and what it makes."""
-        op, choice = self.graph.ops[index], self.plan.choices[index]
-        made = [pair for tensor, layout in self._read(index) if (pair := (tensor, layout)) in self._first_boxed(index)]
-        return made + list(zip(op.outputs, choice.outputs, strict=True))
+    def _find_copied(self) -> dict[int, list[_Buffer]]:
+        """Position of an assignment -> what was read of the variable before and is read after."""
+        reads: dict[int, list[_Buffer]] = {}
+        copied: dict[int, list[_Buffer]] = {}
+        effects = set(self.graph.effects)
+        for position, index in enumerate(self.order):
+            op, choice = self.graph.ops[index], self.plan.choices[index]
+            if op.type == "ReadVariableOp":
+                reads.setdefault(op.inputs[0], []).append((op.outputs[0], choice.outputs[0]))
+            elif index in effects and op.type not in READS:
+                for handle in self.handles.keys() & set(op.inputs):
+                    before = [pair for pair in reads.pop(handle, ()) if self._last.get(pair, 0) > position]
+                    if before:
+                        copied.setdefault(position, []).append(max(before, key=self._last.__getitem__))
+        return copied
 
-    def _first_boxed(self, index: int) -> set[_Buffer]:
-        return {pair for pair in self._read(index) if pair in self.moves and self._boxed_at[pair] == index}
-
-    @cached_property
-    def _boxed_at(self) -> dict[_Buffer, int]:
-        first: dict[_Buffer, int] = {}
-        for index in self.order:
-            for pair in self._read(index):
-                first.setdefault(pair, index)
-        return first
-
-    def _nbytes(self, tensor: int, layout: Layout) -> int:
+    def _nbytes(self, buffer: _Buffer, part: int) -> int:
+        """What a buffer takes that is not there anyway."""
+        tensor, layout = buffer
         spec = self.graph.tensors[tensor]
-        if spec.shape is None or tensor in self.handles or tensor in self.graph.constants:
+        if tensor in self.handles or tensor in self.graph.constants or buffer in self._in_registers:
             return 0
         arrived = tensor in self.given and layout == self.plan.choices[spec.producer].outputs[0]
-        if arrived or spec.dtype in ("resource", "variant") or self.graph.ops[spec.producer].type in CONTROL:
+        if arrived or self._is_stored(buffer):
             return 0
-        return layout_bytes(self.plan.mesh.local_shape(spec.shape, layout, self.part), spec.dtype)
+        return self._local_bytes(buffer, part)
 
-    def _fixed(self) -> Iterator[Held]:
+    def _is_stored(self, buffer: _Buffer) -> bool:
+        """Whether it is a variable as it lies."""
+        op = self.graph.tensors[buffer[0]].producer
+        return self.graph.ops[op].type == "ReadVariableOp" and self.plan.choices[op].outputs[0] == buffer[1]
+
+    def _local_bytes(self, buffer: _Buffer, part: int) -> int:
+        tensor, layout = buffer
+        spec = self.graph.tensors[tensor]
+        if spec.shape is None or spec.dtype in ("resource", "variant"):
+            return 0
+        if self.graph.ops[spec.producer].type in CONTROL:
+            return 0
+        times = self._at_once if any(not layout[number].is_broadcast for number in self._times) else 1
+        return layout_bytes(self.plan.mesh.local_shape(spec.shape, layout, part), spec.dtype) * times
+
+    def _fixed(self, part: int) -> Iterator[Held]:
         """What is there all the time: variables, and the step's arguments."""
         space = self.plan.mesh.in_space
-        place = self.plan.mesh.place(self.part)
+        place = self.plan.mesh.place(part)
         for variable, (_, layout) in zip(self.graph.variables, self.plan.variables, strict=True):
             nbytes = layout_bytes(space.local_shape(variable.shape, layout, place), variable.dtype)
             kind = WEIGHTS if variable.trainable else SLOTS
             yield Held(variable.handle, layout, nbytes, kind, f"variable {variable.name!r}")
         for tensor, layout in zip(self.graph.inputs, self.plan.inputs, strict=True):
             spec = self.graph.tensors[tensor]
-            parts = space.flat if spec.shape is not None else None
-            if parts is not None and len(layout) == 1:
-                nbytes = layout_bytes(parts.local_shape(spec.shape or (), layout, place), spec.dtype)
+            if spec.shape is not None:
+                nbytes = layout_bytes(space.flat.local_shape(spec.shape, layout, place), spec.dtype)
                 yield Held(tensor, layout, nbytes, ARGUMENTS, self.graph.place(spec.producer))
 
-    def _held(self, tensor: int, layout: Layout, nbytes: int) -> Held:
+    def _held(self, buffer: _Buffer, nbytes: int) -> Held:
+        tensor, layout = buffer
         producer = self.graph.tensors[tensor].producer
-        return Held(tensor, layout, nbytes, self._kind(tensor), self.graph.place(producer))
+        place = self.graph.place(producer) + (OLD_VALUE if self._is_stored(buffer) else "")
+        return Held(tensor, layout, nbytes, self._kind(tensor), place)
 
     def _kind(self, tensor: int) -> str:
-        if tensor in self.read_from:
+        if tensor in self._weights:
             return GATHERED
-        if tensor in self.given:
-            return ARGUMENTS
         op = self.graph.ops[self.graph.tensors[tensor].producer]
-        if op.phase == FORWARD or op.again:
-            return ACTIVATIONS
-        return GRADIENTS if op.phase == BACKWARD and tensor in self.updated else WORKSPACE
+        if tensor in self.given:
+            taken = GRADIENTS if tensor in self._gradients else REGISTERS
+            return taken if tensor in self._taken else ARGUMENTS
+        backward = op.phase == BACKWARD and not op.again
+        if op.type == GRADIENT or tensor in self._totals or (backward and tensor in self._gradients):
+            return GRADIENTS
+        return ACTIVATIONS if op.phase == FORWARD or op.again else WORKSPACE

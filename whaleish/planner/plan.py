@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from whaleish.mesh import Axis, Mesh
+from whaleish.planner.estimate import Estimate
 from whaleish.sbp import Layout, format_layout, parse_layout
 from whaleish.schedule import Schedule, make_schedule
 
@@ -104,6 +105,8 @@ class Plan:
       variables: (name, layout), in the graph's order.
       choices: one per op of the graph, on the mesh of its stage.
       pipelining: the stages; None for a step without.
+      estimator: says what a plan would take for the graph that this one was made for; None of a plan that was parsed,
+        loaded or pickled. It is no part of what a plan says.
 
     `str(plan)` writes each distinct choice once, with the ranges of op numbers that take it, and `Plan.parse` reads
     that back.
@@ -116,6 +119,24 @@ class Plan:
     variables: tuple[tuple[str, Layout], ...]
     choices: tuple[Choice, ...]
     pipelining: Pipelining | None = None
+    estimator: Callable[[Plan], Estimate] | None = field(default=None, compare=False, repr=False)
+
+    def estimate(self) -> Estimate:
+        """What the step would take on each device if it ran by this plan, without running it.
+
+        Raises:
+          ValueError: the plan does not know the step: it was parsed, loaded or pickled.
+        """
+        if self.estimator is None:
+            raise ValueError(
+                f"this plan is for graph {self.graph} and was parsed, loaded, pickled, or taken from a program, so it "
+                "does not know that graph. Give it to its step, wh.function(step, plan=plan).plan_for(*args), which "
+                "returns it with its graph, and estimate that"
+            )
+        return self.estimator(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "estimator": None}
 
     @property
     def devices(self) -> tuple[int, ...]:
@@ -192,7 +213,8 @@ class Plan:
 
     def nameless(self) -> Plan:
         """The same plan with numbers for names, which also depend on what else a process has built."""
-        return replace(self, variables=tuple((str(n), layout) for n, (_, layout) in enumerate(self.variables)))
+        names = tuple((str(n), layout) for n, (_, layout) in enumerate(self.variables))
+        return replace(self, variables=names, estimator=None)
 
     def save(self, path: str | Path) -> None:
         Path(path).write_text(str(self))

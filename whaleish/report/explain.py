@@ -9,6 +9,7 @@ from whaleish.report.zero import whole_in_spite
 from whaleish.rules import registry
 from whaleish.rules.whole import REASONS
 from whaleish.sbp import format_layout
+from whaleish.tables import bytes_text
 
 _ALWAYS_WHOLE = frozenset({"Placeholder", "Const", *REASONS})
 
@@ -71,12 +72,3 @@ def whole_lines(graph: LogicalGraph, where: str) -> list[str]:
 def _place(graph: LogicalGraph, op: int) -> str:
     source = graph.source(op)
     return f"  {source}" if source else ""
-
-
-def bytes_text(count: float) -> str:
-    """`12.3 MB`: powers of 1000."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    raise AssertionError("unreachable")

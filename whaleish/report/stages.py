@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from whaleish.chunks import Actors, Chunk, Chunks, Key, cut, make_actors
@@ -12,13 +12,14 @@ from whaleish.graph import LogicalGraph
 from whaleish.planner.plan import Pipelining, Plan
 from whaleish.report.costs import actor_seconds, cost_of
 from whaleish.report.crossings import Crossing, find_crossings
-from whaleish.report.explain import bytes_text, move_text, tensor_text, whole_lines
+from whaleish.report.explain import move_text, tensor_text, whole_lines
 from whaleish.report.shares import weights
 from whaleish.report.zero import whole_in_spite
 from whaleish.rewrite.expand import expand
 from whaleish.runtime import EACH, Trace, predict
 from whaleish.sbp import format_layout
 from whaleish.schedule import Schedule
+from whaleish.tables import bytes_text, table
 
 
 def explain_stages(graph: LogicalGraph, plan: Plan, cluster: Cluster, processes: int = 1) -> str:
@@ -179,15 +180,6 @@ class _Report:
 
     def _times(self, key: Key) -> int:
         return self.micro_batches if key.phase == EACH else 1
-
-
-def table(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """Rows as lines, the first column to the left, the others to the right."""
-    rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *rest in rows:
-        numbers = (text.rjust(width) for text, width in zip(rest, widths[1:], strict=True))
-        yield "  ".join([first.ljust(widths[0]), *numbers])
 
 
 def alike(lines: Sequence[tuple[str, str]]) -> Iterator[str]:

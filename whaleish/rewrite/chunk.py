@@ -73,7 +73,7 @@ def emit_chunk(
         pieces.append(len(places))
         for place in places:
             ref = next(made)
-            if not adds_up(give) or (first and last):
+            if not give.adds_up or (first and last):
                 refs.append(ref)
                 continue
             own = None if shape is None else plan.mesh.local_shape(shape, give.layout, emitter.parts[place])
@@ -83,11 +83,6 @@ def emit_chunk(
     emitted.outputs = [ref for ref in refs if ref is not None]
     returned = tuple(piece for piece, ref in enumerate(refs) if ref is not None)
     return EmittedChunk(emitted, tuple(pieces), returned, tuple(totals))
-
-
-def adds_up(give: Give) -> bool:
-    """Whether what is given is the total over the micro-batches."""
-    return give.axis is not None and not _over(give).is_split
 
 
 def _over(give: Give) -> Sbp:
