@@ -22,7 +22,7 @@ from whaleish.capture.seeds import seed, unseeded
 from whaleish.graph import LogicalGraph
 from whaleish.meeting import share
 from whaleish.opening import AssignedDifferError, explained, open_first_call, refuse_after_failure
-from whaleish.passes import time_reads
+from whaleish.passes import timed
 from whaleish.passes.budget import AUTO, check_budget, recomputed
 from whaleish.planner import Plan, PlanError, make_plan
 from whaleish.program import Program
@@ -150,7 +150,7 @@ class Function:
         call = take_call(args, kwargs, self._inputs, world())
         captured, here = self._capture(call), world()
         made = recomputed(captured.graph, self._plan_of(captured, call), self._memory)
-        graph, plan = time_reads(made.graph, made.plan)
+        graph, plan = timed(made.graph, made.plan)
         if plan.pipelining is None:
             text = explain(*expand(graph, plan))
         else:
@@ -200,7 +200,7 @@ class Function:
             self._equal.update((id(v), weakref.ref(v)) for v in new)
             waiting = [v for v in new if is_deferred(v)]
         made = recomputed(captured.graph, plan, self._memory)
-        graph, plan = time_reads(made.graph, made.plan)
+        graph, plan = timed(made.graph, made.plan)
         program = (StagedProgram if plan.pipelining else Program)(replace(captured, graph=graph), plan, here)
         equalise_copies(waiting)
         return program

@@ -19,7 +19,7 @@ from tools.bench.encoder import Size
 from tools.bench.zero import AdamW
 from whaleish.arguments import take_call
 from whaleish.graph import BACKWARD, UPDATE, LogicalGraph, Tensor
-from whaleish.passes import time_reads
+from whaleish.passes import timed
 from whaleish.planner.held import ACTIVATIONS, GATHERED, GRADIENTS, OLD_VALUE, SLOTS, WEIGHTS, WORKSPACE, Held, Peak
 from whaleish.planner.liveness import find_peak
 from whaleish.rewrite.expand import expand
@@ -35,7 +35,7 @@ def peak_of(step: Callable[..., Any], *args: Any) -> tuple[LogicalGraph, Peak]:
     compiled = wh.function(step)
     call = take_call(args, {}, "global", world())
     captured = compiled._capture(call)
-    graph, plan = expand(*time_reads(captured.graph, compiled._plan_of(captured, call)))
+    graph, plan = expand(*timed(captured.graph, compiled._plan_of(captured, call)))
     return graph, find_peak(graph, plan)
 
 

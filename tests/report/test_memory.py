@@ -310,10 +310,10 @@ def measured(how: str) -> dict[str, int]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_an_early_assignment_keeps_the_old_weights() -> None:
-    """A drift that is added at once, while the products still read the weights: 8 of 16.8 MB."""
+def test_an_early_assignment_keeps_no_old_weights() -> None:
+    """A drift that is added at once, while the products still read the weights: 8 of 16.8 MB. It waits for them."""
     early, late = measured("early"), measured("late")
-    assert late["copies"] < 40e6 < 100e6 < early["copies"]
-    assert early["grown"] > late["grown"] + 80e6
+    assert max(early["copies"], late["copies"]) < 40e6
+    assert abs(early["grown"] - late["grown"]) < 40e6
     for found in (early, late):
         assert found["grown"] == pytest.approx(found["predicted"], rel=0.25, abs=20e6)

@@ -1,6 +1,6 @@
 """Passes: from a planned step to another one that computes the same."""
 
-from whaleish.passes.reads import time_reads
 from whaleish.passes.repeat import Repeat, entering, follow, repeat
+from whaleish.passes.timed import timed
 
-__all__ = ["Repeat", "entering", "follow", "repeat", "time_reads"]
+__all__ = ["Repeat", "entering", "follow", "repeat", "timed"]

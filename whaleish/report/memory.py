@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from whaleish.chunks import Actors, Chunk, Key, cut, make_actors
 from whaleish.graph import LogicalGraph, layout_bytes
-from whaleish.passes import time_reads
+from whaleish.passes import timed
 from whaleish.passes.budget import recomputed
 from whaleish.planner.estimate import DeviceMemory, Estimate
 from whaleish.planner.held import ARGUMENTS, GRADIENTS, KINDS, REGISTERS, SLOTS, WEIGHTS, Held, Peak
@@ -27,7 +27,7 @@ def estimate(graph: LogicalGraph, plan: Plan, memory: int | None, processes: int
       processes: 1, or as many as there are devices.
     """
     made = recomputed(graph, plan, memory)
-    return estimate_passed(*time_reads(made.graph, made.plan), processes)
+    return estimate_passed(*timed(made.graph, made.plan), processes)
 
 
 def estimate_passed(graph: LogicalGraph, plan: Plan, processes: int = 1) -> Estimate:
