@@ -16,7 +16,6 @@ from whaleish.mesh import Axis, Mesh
 from whaleish.sbp import Layout, P, Sbp, format_layout
 from whaleish.writer import FunctionWriter, Ref
 
-
 NARROW = frozenset(["bfloat16", "float16"])
 """Types that are added up in float32: rounded after each summand, little would be left of a sum of many."""
 

@@ -5,8 +5,8 @@
 - UPDATE: ops that depend on a backward op or wait for an update (the new weight is made of slots just written, the step
   counter waits for its readers) and that no backward op depends on; assignments to trainable variables that come after
   the first backward op (weight decay needs no gradient); and ops from which every path leads to those
-  (learning rates, beta powers, reads of slots). Of a tape's own ops only the cast of a gradient of half precision to the
-  weight's type: so what is summed, over devices and micro-batches, is what one device would cast.
+  (learning rates, beta powers, reads of slots). Of a tape's ops the cast of a gradient in half precision to the type of
+  the weight, so that it casts sums over devices and micro-batches, as on one device.
 - FORWARD: the rest, so also batch norm's moving averages, metrics, random seeds, and the second forward of a step that
   trains two networks in turn.
 """

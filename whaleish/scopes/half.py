@@ -33,6 +33,11 @@ class HalfContext:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         _open.entered.pop().close()
+        if isinstance(error, AttributeError) and error.name == "_unique_id":  # of a cast, where Keras wants a variable
+            raise ScopeError(
+                f"a Keras optimizer was applied inside {self}, where variables read in half precision. Put the "
+                "gradients and the optimizer after the scope"
+            ) from error
 
     def __str__(self) -> str:
         return f"wh.half({self.dtype!r})"
@@ -59,7 +64,9 @@ def half(dtype: Any = "bfloat16") -> HalfContext:
     """
     name = getattr(dtype, "name", dtype)
     if name is not None and name not in _TYPES:
-        raise ScopeError(f"wh.half({dtype!r}): give 'bfloat16' or 'float16', or None to end it for a part of what it holds")
+        raise ScopeError(
+            f"wh.half({dtype!r}): give 'bfloat16' or 'float16', or None to end it for a part of what it holds"
+        )
     return HalfContext(name)
 
 
