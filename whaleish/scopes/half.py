@@ -64,9 +64,7 @@ def half(dtype: Any = "bfloat16") -> HalfContext:
     """
     name = getattr(dtype, "name", dtype)
     if name is not None and name not in _TYPES:
-        raise ScopeError(
-            f"wh.half({dtype!r}): give 'bfloat16' or 'float16', or None to end it for a part of what it holds"
-        )
+        raise ScopeError(f"wh.half({dtype!r}): give 'bfloat16' or 'float16', or None to end it for what is inside")
     return HalfContext(name)
 
 

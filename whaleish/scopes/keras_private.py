@@ -76,7 +76,8 @@ def watch_compute_types(chosen: Callable[[str, str, bool], str]) -> None:
 
 def autocast(dtype: str | None) -> AbstractContextManager[None]:
     """Variables of Keras that may be cast read in this type inside; None: in their own."""
-    return AutocastScope(dtype)
+    scope: AbstractContextManager[None] = AutocastScope(dtype)
+    return scope
 
 
 def nodes_in_order(function: Any) -> list[Any]:
