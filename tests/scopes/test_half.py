@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import whaleish as wh
+from tests.test_readme import MEMORY, blocks
 
 
 def weight(shape=(3, 3), **options) -> tf.Variable:
@@ -208,6 +209,22 @@ def test_an_input_of_float32_is_named() -> None:
 
     with pytest.raises(ValueError, match=r"tf\.cast"):
         traced(step)
+
+
+@pytest.mark.parametrize("world_of", [4], indirect=True)
+def test_the_example_of_the_page_learns(world_of: int) -> None:
+    (program,) = (block for block in blocks(MEMORY, "py") if "wh.half" in block)
+    given = {
+        "initial": tf.random.stateless_normal([64, 128], [1, 2]) / 8,
+        "loss_of": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    }
+    known = {"keras": keras, "tf": tf, "wh": wh, **given}
+    exec(program.replace("@wh.function\n", ""), known)  # what has no file is not converted, and no source is read
+    step, x = wh.function(known["train_step"]), tf.random.stateless_normal([16, 64], [3, 4])
+    losses = [float(step(x, tf.range(16))) for _ in range(4)]
+    assert losses == sorted(losses, reverse=True)
+    assert known["w"].in_parts
+    assert known["w"].dtype == tf.float32
 
 
 def test_a_scope_can_be_used_again_and_ends_with_an_error() -> None:
