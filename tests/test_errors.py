@@ -88,7 +88,6 @@ class Both:
         (lambda: wh.split(degree=8), PlanError, ["split(degree=8) on 4 devices", "wh.init() with 8 devices"]),
         (lambda: wh.replica(degree=3), PlanError, ["replica(degree=3) on 4 devices", "leave the degree out"]),
         (lambda: wh.replica(devices=[0, 1]), PlanError, ["devices=[0, 1] leaves some of the 4", "with 2 devices"]),
-        (lambda: wh.replica(zero=1), PlanError, ["replica(zero=1)", "use zero=0"]),
     ],
 )
 def test_scopes_that_cannot_be(counter, make, error, said) -> None:

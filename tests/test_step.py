@@ -331,3 +331,14 @@ def test_what_is_made_after_init_in_a_thread_can_be_divided() -> None:
         thread.start()
         thread.join()
     assert made == [True, True]
+
+
+def test_a_variable_whose_value_nothing_needs():
+    idle, used = tf.Variable([1.0]), tf.Variable([2.0])
+
+    @wh.function
+    def step(x):
+        tf.identity(idle)
+        return x * used
+
+    np.testing.assert_array_equal(step(np.ones(1, "float32")), [2.0])

@@ -22,6 +22,7 @@ _HOMES = {
     "distribute_dataset": "whaleish.dataset",
     "function": "whaleish.step",
     "gather": "whaleish.state",
+    "half": "whaleish.scopes",
     "init": "whaleish.world",
     "is_chief": "whaleish.world",
     "layout": "whaleish.stated",

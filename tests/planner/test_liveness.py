@@ -72,10 +72,8 @@ def test_zero_holds_what_it_promises(zero: int) -> None:
         gathered = [held for held in peak.held if held.kind == GATHERED]
         assert {held.layout for held in gathered if held.nbytes >= largest} == {(B,)}
         assert largest <= peak.of(GATHERED) <= 3 * largest + small
-    else:  # decay is assigned at once, while the forward and the backward go on reading what was before
-        old = [held for held in peak.held if held.place.endswith(OLD_VALUE)]
-        assert peak.of(GATHERED) == sum(held.nbytes for held in old)
-        assert 0.7 * large < peak.of(GATHERED) <= large + small
+    else:  # decay, which needs no gradient, is assigned when the backward has used what was before
+        assert peak.of(GATHERED) <= small
 
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
@@ -85,7 +83,7 @@ def test_micro_batches_keep_totals(zero: int) -> None:
     totals = (sizes["large"] if zero == 1 else sizes["large"] // PARTS) + sizes["small"]
     assert totals <= peak.of(GRADIENTS) <= totals + 2 * sizes["largest"]
     if zero == 3:  # each is gathered once for all micro-batches
-        assert peak.of(GATHERED) > 0.8 * sizes["large"]
+        assert peak.of(GATHERED) > 0.7 * sizes["large"]
 
 
 def test_casts_that_are_read_again_are_copies_of_weights() -> None:

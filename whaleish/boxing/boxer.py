@@ -16,6 +16,14 @@ from whaleish.mesh import Axis, Mesh
 from whaleish.sbp import Layout, P, Sbp, format_layout
 from whaleish.writer import FunctionWriter, Ref
 
+NARROW = frozenset(["bfloat16", "float16"])
+"""Types that are added up in float32: rounded after each summand, little would be left of a sum of many."""
+
+
+def sums_in(dtype: str) -> str:
+    """The type in which sums of a type are added up."""
+    return "float32" if dtype in NARROW else dtype
+
 
 @dataclass(frozen=True)
 class Group:
@@ -211,7 +219,23 @@ class Boxer(ABC):
             self.assemble(transfer.arrival, receiver, {sender: blocks[sender] for sender in senders}, device)
             for senders in transfer.senders(receiver)
         ]
-        return summands[0] if len(summands) == 1 else self.writer.add("AddN", summands, device=device)[0]
+        return summands[0] if len(summands) == 1 else self.add_up(summands, device)
+
+    def add_up(self, refs: Sequence[Ref], device: str) -> Ref:
+        """The sum of tensors of one type. Narrow ones are added in float32, and rounded once."""
+        dtype = self.writer.dtypes[refs[0]]
+        (total,) = self.writer.add("AddN", [self.wide(ref, device) for ref in refs], device=device)
+        return self.cast(total, dtype, device)
+
+    def wide(self, ref: Ref, device: str) -> Ref:
+        """The tensor in the type in which sums of it are added."""
+        return self.cast(ref, sums_in(self.writer.dtypes[ref]), device)
+
+    def cast(self, ref: Ref, dtype: str, device: str) -> Ref:
+        """The tensor in a type."""
+        if self.writer.dtypes[ref] == dtype:
+            return ref
+        return self.writer.add("Cast", [ref], device=device, DstT=dtype)[0]
 
     def join(self, refs: Sequence[Ref], dim: int, device: str) -> Ref:
         """The tensors one after another along a dim."""

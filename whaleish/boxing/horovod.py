@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
 
-from whaleish.boxing.boxer import Boxer, Boxing, Group
+from whaleish.boxing.boxer import NARROW, Boxer, Boxing, Group
 from whaleish.boxing.route import Exchange, Pieces
 from whaleish.boxing.transfer import Transfer
 from whaleish.graph import layout_bytes
@@ -30,10 +30,11 @@ _REDUCTIONS = {"P": SUM, "Pmax": MAX, "Pmin": MIN}
 # Types that Horovod does not move travel as the bits of another; those that it does not add are added in another type.
 MOVED_AS = {"bfloat16": "uint16", "uint32": "int32", "uint64": "int64", "complex64": "int64", "complex128": "float64"}
 # (Sums of uint8 saturate in MPI, and wrap in TensorFlow.)
-_ADDED_AS = {"bfloat16": "float32", "uint32": "int64", "uint64": "int64"} | dict.fromkeys(
-    ["bool", "int8", "uint8", "int16", "uint16"], "int32"
+_ADDED_AS = (
+    dict.fromkeys(NARROW, "float32")
+    | dict.fromkeys(["uint32", "uint64"], "int64")
+    | dict.fromkeys(["bool", "int8", "uint8", "int16", "uint16"], "int32")
 )
-_NARROW = frozenset(["bfloat16", "float16"])  # what is better added up in float32
 _NOT_SENT = frozenset(["bool", "complex128"])  # what is summed, but not sent piece by piece
 _COMPLEX = {"complex64": "float32", "complex128": "float64"}
 
@@ -119,10 +120,8 @@ class HorovodBoxer(Boxer):
         shape = [len(pieces), *group.local_shape(target, position)]
         summands = self._add("Reshape", [received, self.writer.const(shape, "int32", device)])
         first = self.writer.const([0], "int32", device)
-        if dtype in _NARROW:
-            total = self._add("Sum", [self._add("Cast", [summands], DstT="float32"), first], keep_dims=False)
-            return [self._add("Cast", [total], DstT=dtype)]
-        return [self._add("Sum", [summands, first], keep_dims=False)]
+        total = self._add("Sum", [self.wide(summands, device), first], keep_dims=False)
+        return [self.cast(total, dtype, device)]
 
     def exchange(self, refs: list[Ref], exchange: Exchange) -> list[Ref]:
         part = self.parts[0]

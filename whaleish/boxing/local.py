@@ -70,17 +70,18 @@ class LocalBoxer(Boxer):
 
     def _in_turn(self, group: Group, refs: list[Ref], device: str) -> Ref:
         """The sum of what comes one after another; each summand can go when it has been added."""
-        total = refs[0]
+        dtype = self.writer.dtypes[refs[0]]
+        total = self.wide(refs[0], device)
         self.turns.end(0, total)
         for turn, ref in enumerate(refs[1:], 1):
-            total = self.reduce([total, ref], P, device)
+            total = self.reduce([total, self.wide(ref, device)], P, device)
             self.turns.end(turn, total)
-        return total
+        return self.cast(total, dtype, device)
 
     def reduce(self, refs: list[Ref], source: Sbp, device: str) -> Ref:
         """What summands in a partial layout make up."""
         if source.kind == "P" and self.writer.dtypes[refs[0]] != "bool":
-            return self.writer.add("AddN", refs, device=device)[0]
+            return self.add_up(refs, device)
         result = refs[0]
         for ref in refs[1:]:
             (result,) = self.writer.add(_EXTREMES[source.kind], [result, ref], device=device)

@@ -5,7 +5,8 @@
 - UPDATE: ops that depend on a backward op or wait for an update (the new weight is made of slots just written, the step
   counter waits for its readers) and that no backward op depends on; assignments to trainable variables that come after
   the first backward op (weight decay needs no gradient); and ops from which every path leads to those
-  (learning rates, beta powers, reads of slots).
+  (learning rates, beta powers, reads of slots). Of a tape's ops the cast of a gradient in half precision to the type of
+  the weight, so that it casts sums over devices and micro-batches, as on one device.
 - FORWARD: the rest, so also batch norm's moving averages, metrics, random seeds, and the second forward of a step that
   trains two networks in turn.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from whaleish.graph import BACKWARD, FORWARD, UPDATE, LogicalGraph
+from whaleish.graph import BACKWARD, FORWARD, UPDATE, LogicalGraph, Op
 
 _OF_A_TAPE = re.compile(r"(^|/)(gradient_tape|gradients(_\d+)?)/")
 
@@ -48,6 +49,11 @@ def find_phases(graph: LogicalGraph, backward: Collection[str] = ()) -> None:
             # A step's outputs wait for all its effects: that alone makes a loss no part of the update.
             waits &= number not in outputs and not before[number]
             op.phase = UPDATE if (after[number] and not before[number]) or waits else FORWARD
+    for number in range(size - 1, -1, -1):
+        op = ops[number]
+        last = bool(readers[number]) and all(ops[reader].phase == UPDATE for reader in readers[number])
+        if op.phase == BACKWARD and last and number not in outputs and _widens(graph, op):
+            op.phase = UPDATE
     effects = set(graph.effects)
     for number in range(size - 1, -1, -1):
         op = ops[number]
@@ -57,3 +63,8 @@ def find_phases(graph: LogicalGraph, backward: Collection[str] = ()) -> None:
     for op in ops:  # the step counter, whose readers have turned out to be of the update
         if op.phase == FORWARD and not op.outputs and any(ops[control].phase == UPDATE for control in op.controls):
             op.phase = UPDATE
+
+
+def _widens(graph: LogicalGraph, op: Op) -> bool:
+    """Whether an op casts half precision to another type."""
+    return op.type == "Cast" and graph.tensors[op.inputs[0]].dtype in ("bfloat16", "float16")

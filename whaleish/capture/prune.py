@@ -31,8 +31,9 @@ def has_effect(op_type: str) -> bool:
 
 
 def prune(graph: LogicalGraph) -> None:
-    """Removes, in place, the ops that neither outputs nor effects need; inputs stay, read or not."""
-    roots = [graph.tensors[tensor].producer for tensor in (*graph.outputs, *graph.inputs)]
+    """Removes, in place, the ops that neither outputs nor effects need; inputs and variables stay, read or not."""
+    handles = (variable.handle for variable in graph.variables)
+    roots = [graph.tensors[tensor].producer for tensor in (*graph.outputs, *graph.inputs, *handles)]
     kept = _ancestors(graph, [*roots, *graph.effects])
     place = {number: position for position, number in enumerate(kept)}
     ops = [graph.ops[number] for number in kept]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from whaleish.boxing.boxer import sums_in
 from whaleish.boxing.local import LocalBoxer
 from whaleish.chunks import Give
 from whaleish.graph import LogicalGraph
@@ -77,7 +78,8 @@ def emit_chunk(
                 refs.append(ref)
                 continue
             own = None if shape is None else plan.mesh.local_shape(shape, give.layout, emitter.parts[place])
-            total = Total(len(refs), own, emitter.writer.dtypes[ref], emitter.devices[place])
+            dtype = emitter.writer.dtypes[ref]
+            total = Total(len(refs), own, sums_in(dtype) if _sums(give, dtype) else dtype, emitter.devices[place])
             totals.append(total)
             refs.append(_add_up(emitted, total, ref, give, plan.mesh, first, last))
     emitted.outputs = [ref for ref in refs if ref is not None]
@@ -90,16 +92,23 @@ def _over(give: Give) -> Sbp:
     return give.layout[give.axis]
 
 
+def _sums(give: Give, dtype: str) -> bool:
+    """Whether what adds up is a sum, and no maximum or minimum."""
+    over = _over(give)
+    return over.is_local or (over.kind == "P" and dtype != "bool")
+
+
 def _add_up(emitted: Emitted, total: Total, ref: Ref, give: Give, mesh: Mesh, first: bool, last: bool) -> Ref | None:
     """Adds what was made now to the total, in place; after the last micro-batch returns it, and frees its storage."""
     writer, device, dtype, over = emitted.writer, total.device, total.dtype, _over(give)
+    made, boxer = writer.dtypes[ref], LocalBoxer(writer, mesh, (), ())
+    ref, sums = boxer.cast(ref, dtype, device), _sums(give, made)
     handle = writer.argument("total", "resource", total.shape, dtype)
     if over.is_local and give.axis is not None:  # the whole is the mean of the micro-batches' own
         (ref,) = writer.add("Mul", [ref, writer.const(1 / mesh.axes[give.axis].size, dtype, device)], device=device)
-    sums = over.is_local or (over.kind == "P" and dtype != "bool")
     if not first and not sums:
         (before,) = writer.add("ReadVariableOp", [handle], device=device, dtype=dtype)
-        ref = LocalBoxer(writer, mesh, (), ()).reduce([before, ref], over, device)
+        ref = boxer.reduce([before, ref], over, device)
     assign = "AssignAddVariableOp" if sums and not first else "AssignVariableOp"
     added, read, freed = (writer.fresh(name) for name in ("add_up", "total", "free"))
     writer.add(assign, [handle, ref], name=added, device=device)
@@ -109,4 +118,4 @@ def _add_up(emitted: Emitted, total: Total, ref: Ref, give: Give, mesh: Mesh, fi
     (whole,) = writer.add("ReadVariableOp", [handle], name=read, device=device, controls=[added], dtype=dtype)
     writer.add("DestroyResourceOp", [handle], name=freed, device=device, controls=[read], ignore_lookup_error=True)
     emitted.must_run.append(freed)
-    return whole
+    return boxer.cast(whole, made, device)

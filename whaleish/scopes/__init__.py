@@ -11,6 +11,7 @@ from whaleish.scopes.contexts import (
     split,
     stage,
 )
+from whaleish.scopes.half import half
 from whaleish.scopes.nesting import ScopeError, check
 from whaleish.scopes.text import ATTRIBUTE, encode, parse
 
@@ -22,6 +23,7 @@ __all__ = [
     "auto",
     "check",
     "encode",
+    "half",
     "local_statistics",
     "parse",
     "pipeline",

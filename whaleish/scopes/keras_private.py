@@ -1,4 +1,4 @@
-"""The private Keras calls that see functional models being built and run."""
+"""The private Keras calls that see functional models being built and run, and the types in which layers compute."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from keras.src.backend.common.variables import AutocastScope
+from keras.src.layers.layer import Layer
 from keras.src.models.sequential import Sequential
 from keras.src.ops.function import Function
 from keras.src.ops.node import Node
@@ -55,6 +57,27 @@ def watch_building(
 
     Node.__init__, Sequential.add, Sequential.build = watched_init, watched_add, watched_build
     Function._run_through_graph = watched_run
+
+
+@functools.cache
+def watch_compute_types(chosen: Callable[[str, str, bool], str]) -> None:
+    """From the first call on layers compute in the type that is chosen, for good.
+
+    Args:
+      chosen: is given the types that a layer's policy computes in and stores variables in, and whether it is quantized.
+    """
+    of_policy = Layer.compute_dtype.fget
+
+    def compute_dtype(layer: Any) -> str:
+        return chosen(of_policy(layer), layer.variable_dtype, layer.quantization_mode is not None)
+
+    Layer.compute_dtype = property(compute_dtype, doc=Layer.compute_dtype.__doc__)
+
+
+def autocast(dtype: str | None) -> AbstractContextManager[None]:
+    """Variables of Keras that may be cast read in this type inside; None: in their own."""
+    scope: AbstractContextManager[None] = AutocastScope(dtype)
+    return scope
 
 
 def nodes_in_order(function: Any) -> list[Any]:

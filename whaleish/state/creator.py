@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from whaleish.state import functions, tf_private
 from whaleish.state.deferred import first_value
-from whaleish.state.first import in_one_buffer
+from whaleish.state.first import in_one_buffer, of_keras
 from whaleish.state.recipe import Recipe
 from whaleish.state.tf_private import ResourceVariable
 from whaleish.state.variable import LaidOutVariable
@@ -34,7 +34,9 @@ def create(next_creator: Callable[..., tf.Variable], **arguments: Any) -> tf.Var
             if callable(initial):
                 first = first_value(initial, keywords)
                 keywords["initial_value"] = first if isinstance(first, Recipe) else in_one_buffer(first)
-            return LaidOutVariable(**keywords)
+            variable = LaidOutVariable(**keywords)
+            variable.of_keras = callable(initial) and of_keras(initial) is not None
+            return variable
     return next_creator(**arguments)
 
 

@@ -37,6 +37,7 @@ def noted(method: Callable) -> Callable:
 
     @functools.wraps(method)
     def noting(self: LaidOutVariable, *arguments: Any, **keywords: Any) -> Any:
+        self.refuse_in_half(method.__name__)
         before = self.assignments.count
         result = method(self, *arguments, **keywords)
         if tf.executing_eagerly() and self.assignments.count == before:  # one noted method may use another

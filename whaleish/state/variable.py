@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from whaleish.state import functions, tf_private
 from whaleish.state.assigned import Assignments, note_value
-from whaleish.state.deferrable import DeferrableVariable
+from whaleish.state.halved import HalvedVariable
 from whaleish.state.methods import noted, through_the_whole
 from whaleish.state.parts import Parts
 
@@ -24,7 +24,7 @@ Exchange = Callable[[Parts], tf.Tensor]
 """Reads the whole of parts that lie on several processes: a collective."""
 
 
-class LaidOutVariable(DeferrableVariable):
+class LaidOutVariable(HalvedVariable):
     """A `tf.Variable` whose storage is in place, under its own handle, or in the parts of a mesh.
 
     Until `lay_out` moves it into parts it is what TensorFlow makes, storage and all, or deferred. In parts, reading
