@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -87,7 +88,8 @@ def test_micro_batches_keep_totals(zero: int) -> None:
 
 
 def test_casts_that_are_read_again_are_copies_of_weights() -> None:
-    weights = [tf.Variable(tf.fill([128, 128], 0.01), name=f"w{number}") for number in range(8)]
+    widths = [128, 128, 128, 512, 128, 128, 128, 128]  # most is held where the backward is at the wide ones
+    weights = [tf.Variable(tf.fill([*shape], 0.01)) for shape in pairwise(widths)]
 
     def step(x: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape, wh.replica(zero=3):
@@ -100,7 +102,7 @@ def test_casts_that_are_read_again_are_copies_of_weights() -> None:
 
     graph, peak = peak_of(step, tf.zeros([8, 128], tf.bfloat16))
     size = 128 * 128 * 2
-    assert {held.nbytes for held in peak.held if held.kind == GATHERED and held.layout == (B,)} == {size}
+    assert {held.nbytes for held in peak.held if held.kind == GATHERED and held.layout == (B,)} <= {size, 4 * size}
     again = [held for held in peak.held if graph.ops[graph.tensors[held.tensor].producer].again]
     assert again
     assert {held.kind for held in again} == {GATHERED}
