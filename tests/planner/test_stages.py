@@ -162,6 +162,20 @@ def test_devices_that_do_not_fit(world_of: int, weights: list[tf.Variable], devi
     refused(step, PlanError, *said)
 
 
+@pytest.mark.parametrize("world_of", [3], indirect=True)
+def test_devices_that_do_not_fit_the_schedule(world_of: int, weights: list[tf.Variable]) -> None:
+    def step(x: tf.Tensor) -> tf.Tensor:
+        with wh.pipeline(2, "interleaved(2)"):
+            for weight, own in zip(weights[:2], ([0], [1, 2]), strict=True):
+                with wh.stage(own):
+                    x = x @ weight
+        return x
+
+    refused(
+        step, PlanError, "stage 0", HERE, "stage 1", HERE, "on the same devices by their schedule", "[0] and [1, 2]"
+    )
+
+
 @pytest.mark.parametrize("world_of", [2], indirect=True)
 def test_a_norm_over_the_batch_in_a_pipeline(world_of: int, weights: list[tf.Variable]) -> None:
     def step(x: tf.Tensor) -> tf.Tensor:

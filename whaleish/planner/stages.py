@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -140,7 +141,10 @@ def _devices(
     """The devices of each stage."""
     given = [path[-1].option("devices") for path in scopes]
     if any(devices is not None for devices in given):
-        return _stated(graph, scopes, given, size)
+        chosen = _stated(graph, scopes, given, size)
+        if order is not None:
+            _check_places(graph, scopes, chosen, order)
+        return chosen
     groups = len(order.devices) if order else len(scopes)
     places = order.places if order else tuple(range(len(scopes)))
     degrees = [prod(_degree(graph, scope) for scope in path[:-1]) for path in scopes]
@@ -203,6 +207,21 @@ def _stated(
             "or call wh.init() with fewer"
         )
     return tuple(chosen)
+
+
+def _check_places(
+    graph: LogicalGraph, scopes: list[ScopePath], chosen: Sequence[tuple[int, ...]], order: Schedule
+) -> None:
+    """Refuses devices by which stages are apart that the schedule has on the same ones."""
+    first: dict[int, int] = {}
+    for number, place in enumerate(order.places):
+        other = first.setdefault(place, number)
+        if chosen[other] != chosen[number]:
+            raise PlanError(
+                f"{_stage(graph, scopes, other)} and {_stage(graph, scopes, number)} are on the same devices by their "
+                f"schedule, and name {list(chosen[other])} and {list(chosen[number])}. Name the same for both, or take a "
+                "schedule by which each stage has devices of its own (1f1b)"
+            )
 
 
 def _degree(graph: LogicalGraph, scope: Scope) -> int:
