@@ -19,6 +19,7 @@ from whaleish.agreement import agree
 from whaleish.arguments import Call, take_call
 from whaleish.capture import Capture, capture_signature, describe, fingerprint, from_graph_def
 from whaleish.capture.seeds import seed, unseeded
+from whaleish.given import check_given, fitting
 from whaleish.graph import LogicalGraph
 from whaleish.meeting import share
 from whaleish.opening import AssignedDifferError, explained, open_first_call, refuse_after_failure
@@ -33,7 +34,7 @@ from whaleish.report.memory import estimate, estimate_passed
 from whaleish.report.stages import explain_stages
 from whaleish.rewrite.expand import expand
 from whaleish.rules_by_name import Rules, apply_rules, parse_rules
-from whaleish.sbp import B, Layout, format_layout
+from whaleish.sbp import B
 from whaleish.staged import StagedProgram
 from whaleish.state import (
     assigned,
@@ -75,11 +76,7 @@ class Function:
                 f"inputs={inputs!r}: 'global' means that every process passes the whole batch, "
                 "'local' that each passes its own part"
             )
-        if not isinstance(plan, Plan | None):
-            raise TypeError(
-                f"plan={_short(plan)} is of type {type(plan).__name__}, and a plan is a wh.Plan: what plan_for "
-                "returns, wh.Plan.parse(text) for its text, or wh.Plan.load(path) for a file"
-            )
+        check_given(plan)
         self._memory = check_budget(recompute, memory)
         self._fn, self._plan, self._inputs = fn, plan, inputs
         self._given_rules, self._rules = rules, parse_rules(rules or {})
@@ -223,7 +220,7 @@ class Function:
         graph = captured.graph
         arrivals = (*call.layouts, *((B,) for _ in graph.inputs[captured.arguments :]))
         if self._plan is not None:
-            return _fitting(self._plan, graph, arrivals, self.__name__)
+            return fitting(self._plan, graph, arrivals, self.__name__)
         stored = zip(graph.variables, map(storage, captured.variables), strict=True)
         plan = make_plan(
             graph,
@@ -237,41 +234,9 @@ class Function:
         return plan
 
 
-def _short(value: object) -> str:
-    """The beginning of a value as Python writes it."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
-
-
 def _warn_of(differing: list[str]) -> None:
     if differing:
         _log.warning("%d variables differed between ranks and now have rank 0's values", len(differing))
-
-
-def _fitting(plan: Plan, graph: LogicalGraph, arrivals: tuple[Layout, ...], name: str) -> Plan:
-    """A plan of the user's, if it is for this graph, these devices, and arguments that arrive so."""
-    own = fingerprint(graph)[:12]
-    if plan.graph != own:
-        raise PlanError(
-            f"the plan given to the step {name!r} is for graph {plan.graph}, and the step with these arguments is "
-            f"graph {own}: its code, its scopes or its arguments' shapes are others. Make the plan anew with plan_for"
-        )
-    if len(plan.devices) != world().size:
-        raise PlanError(
-            f"the plan given to the step {name!r} is for {len(plan.devices)} devices; there are {world().size}"
-        )
-    if max(plan.devices) >= world().size:
-        raise PlanError(
-            f"the plan given to the step {name!r} is for devices {list(plan.devices)}; there are {world().size}, "
-            f"numbered 0 to {world().size - 1}"
-        )
-    if plan.inputs != arrivals:
-        raise PlanError(
-            f"the plan given to the step {name!r} takes its inputs as {' '.join(map(format_layout, plan.inputs))}, and "
-            f"they arrive as {' '.join(map(format_layout, arrivals))}: S(0) is a part of the batch (inputs='local', "
-            "distribute_dataset), B the whole. Make the plan anew with arguments that arrive in the same way"
-        )
-    return plan
 
 
 def _refuse_few_rows(graph: LogicalGraph, plan: Plan, name: str) -> None:

@@ -219,8 +219,8 @@ def _check_places(
         if chosen[other] != chosen[number]:
             raise PlanError(
                 f"{_stage(graph, scopes, other)} and {_stage(graph, scopes, number)} are on the same devices by their "
-                f"schedule, and name {list(chosen[other])} and {list(chosen[number])}. Name the same for both, or take a "
-                "schedule by which each stage has devices of its own (1f1b)"
+                f"schedule, and name {list(chosen[other])} and {list(chosen[number])}. Name the same for both, or take "
+                "a schedule by which each stage has devices of its own (1f1b)"
             )
 
 
