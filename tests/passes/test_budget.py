@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import keras
 import pytest
 import tensorflow as tf
@@ -105,10 +107,10 @@ def test_no_more_segments_than_the_budget_needs(world_of: int) -> None:
 def test_an_impossible_budget_says_what_is_possible() -> None:
     step, x = step_of(dense()), tf.ones((4096, WIDTH))
     with pytest.raises(
-        wh.PlanError, match=r"at the least .* MB \((\d+) bytes\). The largest then: .* of activations, "
+        wh.PlanError, match=r"at the least .* [kM]B \((\d+) bytes\). The largest then: .* of activations, "
     ) as error:
         wh.function(step, recompute="auto", memory=1000).program_for(x)
-    least = int(str(error.value).partition(" MB (")[2].split()[0])
+    least = int(re.findall(r"\((\d+) bytes\)", str(error.value))[0])
     assert segments(wh.function(step, recompute="auto", memory=least), x) > 0
     with pytest.raises(wh.PlanError):
         wh.function(step, recompute="auto", memory=least - 1).program_for(x)

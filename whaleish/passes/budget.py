@@ -12,6 +12,7 @@ from whaleish.planner.liveness import Liveness
 from whaleish.planner.plan import Plan
 from whaleish.planner.roles import PlanError
 from whaleish.rewrite.expand import expand
+from whaleish.tables import bytes_text
 
 AUTO = "auto"
 
@@ -107,13 +108,9 @@ def _check(graph: LogicalGraph, plan: Plan) -> None:
 
 
 def _too_much(memory: int, most: Peak, least: Peak) -> str:
-    largest = "; ".join(f"{_megabytes(held.nbytes)} of {held.kind}, {held.place}" for held in least.held[:3])
+    largest = "; ".join(f"{bytes_text(held.nbytes)} of {held.kind}, {held.place}" for held in least.held[:3])
     return (
-        f"memory={memory}: a device would hold {_megabytes(most.nbytes)}, and with recomputation at the least "
-        f"{_megabytes(least.nbytes)} ({least.nbytes} bytes). The largest then: {largest}. Allow more, make the batch "
+        f"memory={memory}: a device would hold {bytes_text(most.nbytes)}, and with recomputation at the least "
+        f"{bytes_text(least.nbytes)} ({least.nbytes} bytes). The largest then: {largest}. Allow more, make the batch "
         "smaller or cut it by wh.accumulate(), or divide what is largest by wh.split() over more devices"
     )
-
-
-def _megabytes(nbytes: int) -> str:
-    return f"{nbytes / 1e6:.1f} MB"

@@ -63,10 +63,13 @@ def repeat_of(graph: LogicalGraph, plan: Plan, segment: Segment, readers: Sequen
     members = set(segment.ops)
     made = [tensor for index in segment.ops for tensor in graph.ops[index].outputs]
     late = _late(graph, {reader for tensor in made for reader in readers[tensor]} - members)
+    first = min(late, default=0)
     may = {
         tensor
         for tensor in made
-        if late.issuperset(r for r in readers[tensor] if r not in members)
+        if graph.tensors[tensor].producer
+        < first  # what comes later, a rate of the update say, may need what comes between
+        and late.issuperset(r for r in readers[tensor] if r not in members)
         and tensor not in graph.outputs
         and _can_repeat(graph, plan, graph.tensors[tensor].producer)
     }

@@ -38,6 +38,9 @@ HEAVY = PRODUCTS | {
 }
 """Ops whose arithmetic outweighs what they read: on summands every part would do all of it."""
 
+LOOKUPS = frozenset({"GatherV2", "ResourceGather"})
+"""Products of which each part can do what it has rows for."""
+
 _UNSENT = 1e12  # bytes: strings are not sent between processes, so anything else is cheaper
 
 _CARRIERS = frozenset({"Cast", "ExpandDims", "Identity", "ReadVariableOp", "Reshape", "Squeeze", "Transpose"})

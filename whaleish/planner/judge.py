@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from whaleish.graph import FORWARD, UPDATE
 from whaleish.planner.beam import Held
-from whaleish.planner.facts import HEAVY, PRODUCTS, Facts
+from whaleish.planner.facts import HEAVY, LOOKUPS, PRODUCTS, Facts
 from whaleish.planner.roles import SPLIT
 from whaleish.planner.view import Candidate
 from whaleish.sbp import B, S, Sbp
@@ -36,7 +36,18 @@ class Judge:
             candidates = [c for c in candidates if self._obeys(index, c, held)]
             if role.kind == SPLIT and self.facts.pinned:
                 candidates = [c for c in candidates if self._as_stated(index, c, held)] or candidates
+        elif op.phase != FORWARD and op.type in HEAVY:
+            candidates = [c for c in candidates if self._reads_whole(index, c)] or candidates
         return candidates
+
+    def _reads_whole(self, index: int, candidate: Candidate) -> bool:
+        """Whether an op reads weights whole that are in pieces only to be stored so, as those of `replica(zero=3)`."""
+        facts = self.facts
+        return all(
+            need == B or facts.weights[tensor] in facts.splittable
+            for tensor, need in zip(self.graph.ops[index].inputs, candidate.inputs, strict=True)
+            if tensor in facts.weights
+        )
 
     def wanted(self, index: int, held: Held) -> Sbp | None:
         """The split that an op which reads only whole or partial tensors may leave its result in; B: none; None: any.
@@ -87,7 +98,8 @@ class Judge:
             if tensor not in facts.weights or facts.weights[tensor] in facts.pinned:
                 continue
             if role.kind != SPLIT:
-                if need != B and tensor not in facts.splittable:
+                looked_up = op.type in LOOKUPS and held.get(facts.weights[tensor], (B,))[0].is_split
+                if need != B and tensor not in facts.splittable and not looked_up:
                     return False
                 continue
             shape = self.graph.tensors[tensor].shape or ()

@@ -124,7 +124,7 @@ def _plan_mesh(
         view = AxisView(graph, axis, cluster, outer)
         own = {} if axis.time else {tensor: layout[number] for tensor, layout in pinned.items()}
         facts = Facts(graph, roles[number], _cuts(graph, outer, handles), own)
-        zero = Zero(graph, axis, roles[number], facts.whole)
+        zero = Zero(graph, view, roles[number], facts.whole)
         fixed = zero.variables | {
             handle: layout[number] for handle, layout in stored.items() if handle not in facts.whole
         }

@@ -192,8 +192,9 @@ class Search:
                 variable = self.graph.variable_of()[handle]
                 return PlanError(
                     f"the variable {variable.name!r} of shape {list(variable.shape)} lies as {self.fixed[handle]} over "
-                    f"{size} devices, as wh.layout or an earlier step has it, and {self.graph.place(index)} cannot be "
-                    'carried out on such parts of it. State another layout for it (wh.layout(variable, "B") is whole)'
+                    f"{size} devices, as wh.layout, replica(zero=3) or an earlier step has it, and "
+                    f"{self.graph.place(index)} cannot be carried out on such parts of it. "
+                    'State another layout for it (wh.layout(variable, "B") is whole)'
                 )
         weights = [t for t in op.inputs if t in facts.weights]
         shapes = ", ".join(str(self.graph.tensors[t].shape) for t in weights)

@@ -16,6 +16,7 @@ from whaleish.alike import join_alike
 from whaleish.graph import FORWARD, UPDATE, LogicalGraph
 from whaleish.mesh import Axis
 from whaleish.planner.roles import REPLICA, Role
+from whaleish.planner.view import AxisView
 from whaleish.rules.gradient import GRADIENT
 from whaleish.sbp import B, S, Sbp
 from whaleish.zero import WEIGHTS, WHOLE_BELOW
@@ -26,14 +27,15 @@ class Zero:
 
     Args:
       roles: of each scope path, on the axis.
-      whole: handles that cannot be sharded.
+      view: of the axis. whole: handles that cannot be sharded.
 
     Attributes:
       variables: handle -> layout, of weights and of what their updates keep.
       gradients: `Gradient` op -> layout in which it leaves what it is given.
     """
 
-    def __init__(self, graph: LogicalGraph, axis: Axis, roles: Sequence[Role], whole: Container[int]) -> None:
+    def __init__(self, graph: LogicalGraph, view: AxisView, roles: Sequence[Role], whole: Container[int]) -> None:
+        axis = view.axis
         self.variables: dict[int, Sbp] = {}
         self.gradients: dict[int, Sbp] = {}
         asked = self._asked(graph, roles)
@@ -43,12 +45,17 @@ class Zero:
         groups: dict[int, list[int]] = {}
         for variable in graph.variables:
             groups.setdefault(alike.get(variable.handle, variable.handle), []).append(variable.handle)
-        variables = graph.variable_of()
+        variables, users = graph.variable_of(), graph.consumers()
         split: dict[int, Sbp] = {}
         for name, group in groups.items():
             zero = max((asked[handle] for handle in group if handle in asked), default=0)
-            dim = _dim(variables[group[0]].shape, axis)
-            if not zero or dim is None or any(handle in whole for handle in group):
+            if not zero or any(handle in whole for handle in group):
+                continue
+            pieces = [handle for handle in group if zero >= WEIGHTS or handle not in asked]
+            uses = [(handle, user) for handle in pieces for user in users[handle]]
+            dims = _dims(variables[group[0]].shape, axis)
+            dim = next((dim for dim in dims if all(_may(view, user, handle, dim) for handle, user in uses)), None)
+            if dim is None:
                 continue
             split[name] = S(dim)
             for handle in group:
@@ -70,12 +77,20 @@ class Zero:
         return found
 
 
-def _dim(shape: Sequence[int], axis: Axis) -> int | None:
-    """The first of the dims that the axis divides most evenly; None for what stays whole.
+def _dims(shape: Sequence[int], axis: Axis) -> list[int]:
+    """The dims along which a variable may lie, the best first; none where it stays whole.
 
-    The first: parts of dim 0 are scattered and gathered as they lie, those of another have to be put together.
+    Those that the axis divides most evenly, and of these the first: parts of dim 0 are scattered and gathered as they
+    lie, those of another have to be put together.
     """
-    if prod(shape) < WHOLE_BELOW or max(shape) < axis.size:
-        return None
-    longest = [max(b - a for a, b in pairwise(axis.cuts(length))) / length for length in shape]
-    return min(range(len(shape)), key=longest.__getitem__)
+    if prod(shape) < WHOLE_BELOW:
+        return []
+    longest = [max(b - a for a, b in pairwise(axis.cuts(length))) / max(length, 1) for length in shape]
+    return sorted((dim for dim, length in enumerate(shape) if length >= axis.size), key=longest.__getitem__)
+
+
+def _may(view: AxisView, op: int, handle: int, dim: int) -> bool:
+    """Whether an op can be carried out on a variable that is cut along a dim."""
+    place = view.graph.ops[op].inputs.index(handle)
+    needs = (candidate.inputs[place] for candidate in view.candidates(op))
+    return any(need.is_split and need.dim == dim for need in needs)

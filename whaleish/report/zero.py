@@ -45,4 +45,7 @@ def _reason(graph: LogicalGraph, group: Sequence[Variable]) -> str:
     for index, op in enumerate(graph.ops):
         if handles.intersection(op.inputs) and (registry.get(op.type) is None or not op_view(graph, index).is_static):
             return f"{graph.place(index)} runs whole on it or on what is updated with it"
-    return "it has no dim of as many elements as there are parts, or another layout is stated or was used before"
+    return (
+        "it has no dim of as many elements as there are parts along which all ops could work on them, or another "
+        "layout is stated or was used before"
+    )
