@@ -107,7 +107,7 @@ def test_copies_run() -> None:
     @wh.function
     def step(x):
         with tf.GradientTape() as tape:
-            with wh.recompute():
+            with wh.recompute(), tf.name_scope("of_copies_run"):
                 h = tf.tanh(tf.matmul(tf.tanh(tf.matmul(x, w)), w))
             loss = tf.reduce_sum(h * h)
         w.assign_sub(0.01 * tape.gradient(loss, w))
@@ -119,8 +119,10 @@ def test_copies_run() -> None:
         ran = context.export_run_metadata()
     finally:
         context.disable_run_metadata()
+    # The graphs are those of all functions that this process has run.
     graphs = [graph for each in ran.function_graphs for graph in each.partition_graphs]
-    nodes = {node.name: node for graph in graphs for node in graph.node if "MatMul" in node.op}
+    found = (node for graph in graphs for node in graph.node if "MatMul" in node.op and "of_copies_run" in node.name)
+    nodes = {node.name: node for node in found}
     again = [node for node in nodes.values() if "_whaleish_again" in node.attr]
     devices = wh.size()
     assert len(nodes) == devices * (2 + 1 + 3), "forward, again the first, and the gradients"

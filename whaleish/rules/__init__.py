@@ -33,11 +33,12 @@ from whaleish.rules import (  # noqa: F401
     variables,
 )
 from whaleish.rules.control import CONTROL
+from whaleish.rules.gradient import GRADIENT
 from whaleish.rules.local import LOCAL_MEAN, LOCAL_MEAN_GRADIENT
 from whaleish.rules.rows import MERGE_ROWS
 from whaleish.rules.rule import OpView, Rule, Signature, TensorSpec, registry
 
-OURS = frozenset({LOCAL_MEAN, LOCAL_MEAN_GRADIENT, MERGE_ROWS, *CONTROL})
+OURS = frozenset({GRADIENT, LOCAL_MEAN, LOCAL_MEAN_GRADIENT, MERGE_ROWS, *CONTROL})
 """Op types that capture writes and that are none of TensorFlow's."""
 
 __all__ = ["OURS", "OpView", "Rule", "Signature", "TensorSpec", "registry"]
