@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-from whaleish.graph import LogicalGraph
+from whaleish.graph import LogicalGraph, Variable
 
 
 def join_alike(graph: LogicalGraph, phases: Collection[str]) -> dict[int, int]:
@@ -30,3 +30,11 @@ def join_alike(graph: LogicalGraph, phases: Collection[str]) -> dict[int, int]:
         for tensor in same[1:]:
             parent[find(tensor)] = find(same[0])
     return {tensor: find(tensor) for tensor in parent}
+
+
+def variables_alike(graph: LogicalGraph, alike: Mapping[int, int]) -> dict[int, list[Variable]]:
+    """The variables that are joined, by the tensor that `join_alike` calls them by; one that is joined with none alone."""
+    groups: dict[int, list[Variable]] = {}
+    for variable in graph.variables:
+        groups.setdefault(alike.get(variable.handle, variable.handle), []).append(variable)
+    return groups

@@ -101,7 +101,7 @@ def _hops(mesh: Mesh, layout: Layout, source: Layout, target: Layout, shape: tup
                     yield Hop(axis, changed, 0.0 if mesh.axes[axis].time else moved * _copies(mesh, layout, axis))
     pairs = enumerate(zip(mesh.axes, layout, target, strict=True))
     free = [k for k, (axis, a, b) in pairs if not axis.time and a != b and _plain(a) and _plain(b)]
-    free = [k for k in free if not crosses_time(mesh, layout, k, target[k])]
+    free = [k for k in free if not _crosses_time(mesh, layout, k, target[k])]
     if len(layout) > 1 and free:
         changed = tuple(target[k] if k in free else sbp for k, sbp in enumerate(layout))
         if _exists(mesh, changed, shape):
@@ -139,7 +139,7 @@ def _alone(layout: Layout, axis: int, there: Sbp) -> bool:
     return True
 
 
-def crosses_time(mesh: Mesh, layout: Layout, axis: int, there: Sbp) -> bool:
+def _crosses_time(mesh: Mesh, layout: Layout, axis: int, there: Sbp) -> bool:
     """Whether to change its entry an axis would need what is there at another time.
 
     An axis of time further in cuts what this axis leaves: by rows of each part and not of the whole.

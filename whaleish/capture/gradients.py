@@ -6,9 +6,9 @@ from math import prod
 
 from whaleish.alike import join_alike
 from whaleish.capture.insert import add_tensors, insert_ops
-from whaleish.graph import BACKWARD, FORWARD, UPDATE, LogicalGraph, Op
+from whaleish.graph import BACKWARD, UPDATE, LogicalGraph, Op
 from whaleish.rules.gradient import GRADIENT
-from whaleish.zero import GRADIENTS, WHOLE_BELOW, zero_of
+from whaleish.zero import GRADIENTS, WHOLE_BELOW, asking, zero_of
 
 
 def mark_gradients(graph: LogicalGraph) -> bool:
@@ -19,16 +19,14 @@ def mark_gradients(graph: LogicalGraph) -> bool:
 
     Returns whether there were any.
     """
-    zeros = {scope: zero_of(path) for scope, path in enumerate(graph.scopes)}
+    zeros = [zero_of(path) for path in graph.scopes]
     weights = {v.handle for v in graph.variables if v.trainable and prod(v.shape) >= WHOLE_BELOW}
-    asked: dict[int, int] = {}  # handle -> the scope path that asks for the most
-    for op in graph.ops if any(zeros.values()) else ():
-        if op.phase == FORWARD and zeros[op.scope]:
-            for handle in weights.intersection(op.inputs):
-                asked[handle] = max(asked.get(handle, op.scope), op.scope, key=zeros.__getitem__)
+    asked = {handle: scope for handle, scope in asking(graph, zeros).items() if handle in weights}
+    if not asked:
+        return False
     alike, readers, new = join_alike(graph, (UPDATE,)), graph.consumers(), dict[int, list[Op]]()
     scope_of = {alike.get(handle, handle): scope for handle, scope in asked.items()}
-    for index, op in enumerate(graph.ops) if asked else ():
+    for index, op in enumerate(graph.ops):
         if op.phase != BACKWARD or op.region:
             continue
         for tensor in op.outputs:

@@ -29,7 +29,7 @@ def find_blocks(graph: LogicalGraph) -> list[Atom]:
     end = start + period * count
     if sum(sizes[start:end]) >= _COVERED * sum(sizes) > 0:
         rounds = [atoms[first : first + period] for first in range(start, end, period)]
-        return [_joined(each) for each in (atoms[:start], *rounds, atoms[end:]) if each]
+        return [joined(each) for each in (atoms[:start], *rounds, atoms[end:]) if each]
     return _evenly(atoms, sizes, isqrt(len(atoms)))
 
 
@@ -115,8 +115,9 @@ def _evenly(atoms: Sequence[Atom], sizes: Sequence[int], count: int) -> list[Ato
     for atom, size in zip(atoms, sizes, strict=True):
         blocks[min(count - 1, made * count // max(1, total))].append(atom)
         made += size
-    return [_joined(block) for block in blocks if block]
+    return [joined(block) for block in blocks if block]
 
 
-def _joined(atoms: Sequence[Atom]) -> Atom:
+def joined(atoms: Sequence[Atom]) -> Atom:
+    """The ops of several, in order."""
     return tuple(index for atom in atoms for index in atom)

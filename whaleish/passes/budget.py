@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from whaleish.graph import LogicalGraph
-from whaleish.passes.blocks import Atom, find_blocks
+from whaleish.passes.blocks import Atom, find_blocks, joined
 from whaleish.passes.recompute import Recomputed, recompute
 from whaleish.passes.segments import RECOMPUTE
 from whaleish.passes.timed import timed
@@ -61,7 +61,7 @@ def fit(graph: LogicalGraph, plan: Plan, memory: int) -> Recomputed:
     blocks = find_blocks(graph)
     size = 1
     while size <= max(1, len(blocks) // 2):
-        groups = [_joined(blocks[first : first + size]) for first in range(0, len(blocks), size)]
+        groups = [joined(blocks[first : first + size]) for first in range(0, len(blocks), size)]
         peak = peak_of(recompute(graph, plan, groups))
         least = min(least, peak, key=lambda found: found.nbytes)
         if peak.nbytes <= memory:
@@ -87,10 +87,6 @@ def _fewest(graph: LogicalGraph, plan: Plan, groups: list[Atom], memory: int) ->
         else:
             low = middle + 1
     return recompute(graph, plan, groups[:high])
-
-
-def _joined(blocks: list[Atom]) -> Atom:
-    return tuple(index for block in blocks for index in block)
 
 
 def _check(graph: LogicalGraph, plan: Plan) -> None:

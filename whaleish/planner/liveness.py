@@ -50,9 +50,9 @@ from whaleish.rules.gradient import GRADIENT
 from whaleish.rules.variables import READS
 from whaleish.sbp import Layout
 
-_ALIASES = frozenset({*COPIES, GRADIENT, "ExpandDims", "Reshape", "Squeeze", "Bitcast"})
-_COPIES_OF_WEIGHTS = frozenset({*_ALIASES, "Cast", "Transpose"})
-_SUMMED = frozenset({*_ALIASES, "AddN", "AddV2", "Add", "Cast"})
+ALIASES = frozenset({*COPIES, GRADIENT, "ExpandDims", "Reshape", "Squeeze", "Bitcast"})
+_COPIES_OF_WEIGHTS = frozenset({*ALIASES, "Cast", "Transpose"})
+_SUMMED = frozenset({*ALIASES, "AddN", "AddV2", "Add", "Cast"})
 _IN_PLACE = frozenset(
     {*UNARY, *LINEAR, *RISING, *FALLING, *BINARY, *SUMS, *PRODUCTS, *QUOTIENTS, *GRADIENT_FIRST, *GRADIENT_SECOND}
     | {"AddN", "BiasAdd", "Maximum", "Minimum", "SelectV2", "Softmax", "LogSoftmax"}
@@ -179,7 +179,7 @@ class Liveness:
             for pair in self._read(index):
                 self._keep(pair, position)
             for pair in zip(op.outputs, choice.outputs, strict=True):
-                source = (op.inputs[0], choice.inputs[0]) if op.inputs and op.type in _ALIASES else pair
+                source = (op.inputs[0], choice.inputs[0]) if op.inputs and op.type in ALIASES else pair
                 root[pair] = root.get(source, pair)
                 self._keep(pair, position)
                 if root[pair] == pair:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whaleish.alike import join_alike
+from whaleish.alike import join_alike, variables_alike
 from whaleish.graph import BACKWARD, UPDATE, LogicalGraph
 
 
@@ -12,9 +12,5 @@ def find_mates(graph: LogicalGraph) -> list[list[int]]:
     Only ops outside the forward phase count, and only tensors of one shape; so two weights are mates only when
     something adds them up. Wrong mates would cost boxing, never a wrong result.
     """
-    group_of = join_alike(graph, (BACKWARD, UPDATE))
-    groups: dict[int, list[int]] = {}
-    for variable in graph.variables:
-        if variable.handle in group_of:
-            groups.setdefault(group_of[variable.handle], []).append(variable.handle)
-    return [group for group in groups.values() if len(group) > 1]
+    groups = variables_alike(graph, join_alike(graph, (BACKWARD, UPDATE)))
+    return [[variable.handle for variable in group] for group in groups.values() if len(group) > 1]

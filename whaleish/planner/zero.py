@@ -12,14 +12,14 @@ from collections.abc import Container, Sequence
 from itertools import pairwise
 from math import prod
 
-from whaleish.alike import join_alike
-from whaleish.graph import FORWARD, UPDATE, LogicalGraph
+from whaleish.alike import join_alike, variables_alike
+from whaleish.graph import UPDATE, LogicalGraph
 from whaleish.mesh import Axis
-from whaleish.planner.roles import REPLICA, Role
+from whaleish.planner.roles import Role
 from whaleish.planner.view import AxisView
 from whaleish.rules.gradient import GRADIENT
 from whaleish.sbp import B, S, Sbp
-from whaleish.zero import WEIGHTS, WHOLE_BELOW
+from whaleish.zero import WEIGHTS, WHOLE_BELOW, asking
 
 
 class Zero:
@@ -38,22 +38,20 @@ class Zero:
         axis = view.axis
         self.variables: dict[int, Sbp] = {}
         self.gradients: dict[int, Sbp] = {}
-        asked = self._asked(graph, roles)
+        zeros = [role.zero for role in roles]
+        asked = {handle: zeros[scope] for handle, scope in asking(graph, zeros).items()}
         if not asked or axis.size == 1:
             return
-        alike = join_alike(graph, (UPDATE,))
-        groups: dict[int, list[int]] = {}
-        for variable in graph.variables:
-            groups.setdefault(alike.get(variable.handle, variable.handle), []).append(variable.handle)
-        variables, users = graph.variable_of(), graph.consumers()
+        alike, users = join_alike(graph, (UPDATE,)), graph.consumers()
         split: dict[int, Sbp] = {}
-        for name, group in groups.items():
-            zero = max((asked[handle] for handle in group if handle in asked), default=0)
+        for name, variables in variables_alike(graph, alike).items():
+            group = [variable.handle for variable in variables]
+            zero = max(asked.get(handle, 0) for handle in group)
             if not zero or any(handle in whole for handle in group):
                 continue
             pieces = [handle for handle in group if zero >= WEIGHTS or handle not in asked]
             uses = [(handle, user) for handle in pieces for user in users[handle]]
-            dims = _dims(variables[group[0]].shape, axis)
+            dims = _dims(variables[0].shape, axis)
             dim = next((dim for dim in dims if all(_may(view, user, handle, dim) for handle, user in uses)), None)
             if dim is None:
                 continue
@@ -63,18 +61,6 @@ class Zero:
         for index, op in enumerate(graph.ops):
             if op.type == GRADIENT and alike.get(op.outputs[0]) in split:
                 self.gradients[index] = split[alike[op.outputs[0]]]
-
-    @staticmethod
-    def _asked(graph: LogicalGraph, roles: Sequence[Role]) -> dict[int, int]:
-        """Handle -> `zero`, of the variables that forward ops under such a scope use."""
-        handles = {variable.handle for variable in graph.variables}
-        found: dict[int, int] = {}
-        for op in graph.ops:
-            role = roles[op.scope]
-            if op.phase == FORWARD and role.kind == REPLICA and role.zero:
-                for handle in handles.intersection(op.inputs):
-                    found[handle] = max(found.get(handle, 0), role.zero)
-        return found
 
 
 def _dims(shape: Sequence[int], axis: Axis) -> list[int]:
