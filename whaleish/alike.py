@@ -33,7 +33,7 @@ def join_alike(graph: LogicalGraph, phases: Collection[str]) -> dict[int, int]:
 
 
 def variables_alike(graph: LogicalGraph, alike: Mapping[int, int]) -> dict[int, list[Variable]]:
-    """The variables that are joined, by the tensor that `join_alike` calls them by; one that is joined with none alone."""
+    """The variables that `join_alike` joins, by the tensor that it calls them by; each of the others by itself."""
     groups: dict[int, list[Variable]] = {}
     for variable in graph.variables:
         groups.setdefault(alike.get(variable.handle, variable.handle), []).append(variable)

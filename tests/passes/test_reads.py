@@ -9,6 +9,7 @@ import tensorflow as tf
 import whaleish as wh
 from whaleish.arguments import take_call
 from whaleish.graph import BACKWARD, LogicalGraph
+from whaleish.passes import timed
 from whaleish.passes.reads import AHEAD, time_reads
 from whaleish.planner.plan import Plan
 from whaleish.world import world
@@ -79,7 +80,7 @@ def test_few_weights_are_whole_at_a_time(depth: int, residual: bool, half: bool)
 
 def test_assignments_wait_for_reads_that_came_in_between() -> None:
     graph, plan = captured(6, False, False, wh.replica(zero=3))
-    again, _ = time_reads(graph, plan)
+    again, _ = timed(graph, plan)
     reads = {op.inputs[0]: index for index, op in enumerate(again.ops) if op.type == "ReadVariableOp" and op.again}
     assert reads
     for handle, read in reads.items():
@@ -99,3 +100,28 @@ def test_weights_that_are_split_and_used_so_are_not_read_again() -> None:
     graph, plan = captured(6, False, False, wh.split())
     again, _ = time_reads(graph, plan)
     assert not any(op.again for op in again.ops)
+
+
+def test_conditions_that_assign_wait_for_reads_that_came_in_between() -> None:
+    """What is in a body waits as the condition does, so it is the condition that has to wait."""
+    weights = [tf.Variable(tf.fill([WIDTH, WIDTH], 0.01)) for _ in range(6)]
+
+    def step(x, go):
+        with tf.GradientTape() as tape, wh.replica(zero=3):
+            for weight in weights:
+                x = tf.tanh(tf.matmul(x, weight))
+            loss = tf.reduce_sum(x**2)
+        for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+            tf.cond(go, lambda w=weight, g=gradient: [w.assign_sub(g), go][1], lambda: go)
+        return loss
+
+    compiled = wh.function(step)
+    call = take_call((np.zeros([BATCH, WIDTH], "float32"), tf.constant(True)), {}, "global", world())
+    found = compiled._capture(call)
+    again, _ = timed(found.graph, compiled._plan_of(found, call))
+    runner = {region: op for op in again.ops for region in op.attrs.get("regions", ())}
+    reads = {op.inputs[0]: index for index, op in enumerate(again.ops) if op.type == "ReadVariableOp" and op.again}
+    assert reads
+    for handle, read in reads.items():
+        (write,) = [op for op in again.ops if handle in op.inputs and op.type.startswith("Assign")]
+        assert read in runner[write.region].controls

@@ -39,7 +39,8 @@ class _Read:
 def time_reads(graph: LogicalGraph, plan: Plan) -> tuple[LogicalGraph, Plan]:
     """The step with its reads of gathered variables in time, and again for the backward pass.
 
-    With micro-batches or stages nothing is changed: there a weight is gathered once for all that a function does.
+    With micro-batches or stages nothing is changed: there a weight is gathered once for all that a function does. What
+    assigns to a variable has still to wait for the reads that are put before it: see `assign_late`.
 
     Args:
       graph, plan: not expanded. They stay as they are.
@@ -65,7 +66,7 @@ def time_reads(graph: LogicalGraph, plan: Plan) -> tuple[LogicalGraph, Plan]:
         for before, read in zip(forward, forward[AHEAD:], strict=False)
     }
     again, origin = repeat(_waiting(graph, waits), repeats)
-    return _assigned_late(again), follow(plan, origin)
+    return again, follow(plan, origin)
 
 
 def _find(graph: LogicalGraph, plan: Plan) -> Iterator[_Read]:
@@ -124,15 +125,3 @@ def _waiting(graph: LogicalGraph, waits: dict[int, tuple[int, ...]]) -> LogicalG
         earlier = {other for other in others if other < index}
         ops[index] = replace(ops[index], controls=tuple(sorted({*ops[index].controls, *earlier})))
     return replace(graph, ops=ops)
-
-
-def _assigned_late(graph: LogicalGraph) -> LogicalGraph:
-    """The graph with assignments waiting for the reads that were put before them."""
-    again: dict[int, list[int]] = {}  # handle -> reads
-    for index, op in enumerate(graph.ops):
-        if op.type == "ReadVariableOp" and op.again:
-            again.setdefault(op.inputs[0], []).append(index)
-        elif op.type not in READS:
-            reads = [read for tensor in op.inputs for read in again.get(tensor, ())]
-            op.controls = tuple(dict.fromkeys((*op.controls, *reads)))
-    return graph

@@ -51,6 +51,8 @@ from whaleish.rules.variables import READS
 from whaleish.sbp import Layout
 
 ALIASES = frozenset({*COPIES, GRADIENT, "ExpandDims", "Reshape", "Squeeze", "Bitcast"})
+"""Ops whose result is in the memory of what they read."""
+
 _COPIES_OF_WEIGHTS = frozenset({*ALIASES, "Cast", "Transpose"})
 _SUMMED = frozenset({*ALIASES, "AddN", "AddV2", "Add", "Cast"})
 _IN_PLACE = frozenset(
