@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pathlib
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,6 +13,7 @@ import tensorflow as tf
 
 import whaleish as wh
 from tests.cluster.harness import RankPool
+from tests.fresh import run_fresh
 from tests.transparency.pipes import Pipe
 from whaleish.planner.held import (
     ACTIVATIONS,
@@ -29,7 +26,6 @@ from whaleish.planner.held import (
 )
 from whaleish.report.memory import estimate_passed
 
-ROOT = pathlib.Path(__file__).parents[2]
 WIDTH, INNER, ROWS = 64, 256, 64
 
 
@@ -303,11 +299,7 @@ print(json.dumps({"grown": grown, "predicted": memory.peak - there, "copies": me
 
 
 def measured(how: str) -> dict[str, int]:
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    command = [sys.executable, "-c", SCRIPT, how]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=200)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(run_fresh(SCRIPT, how, timeout=200).splitlines()[-1])
 
 
 def test_an_early_assignment_keeps_no_old_weights() -> None:

@@ -1,17 +1,13 @@
 """A deferred model costs no memory until its first step, and then its parts, and one variable while they are filled."""
 
 import json
-import os
-import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 
 from tests.cluster.harness import run_script
+from tests.fresh import run_fresh
 
-ROOT = pathlib.Path(__file__).parents[2]
 TABLES, TABLE_MB = 10, 100
 TOTAL_MB = TABLES * TABLE_MB
 SLACK_MB = 250  # the compiled program, and what TensorFlow's allocator keeps over: it takes memory in growing regions
@@ -84,17 +80,7 @@ def read(output):
 
 
 def alone(*words):
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, "virtual", *words],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=environment,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return read(done.stdout)[0]
+    return read(run_fresh(SCRIPT, "virtual", *words))[0]
 
 
 def test_four_devices_of_one_process():

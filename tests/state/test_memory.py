@@ -1,11 +1,7 @@
 """Laying a variable out really moves its memory: each part holds its share, and the storage in place is freed."""
 
-import os
-import pathlib
-import subprocess
-import sys
+from tests.fresh import run_fresh
 
-ROOT = pathlib.Path(__file__).parents[2]
 SCRIPT = """
 import gc, sys
 import psutil
@@ -45,17 +41,7 @@ print(whole, *held, laid_out, more, total)
 
 
 def measure(layout: str, devices: str) -> list[float]:
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, layout, devices],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=environment,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return [float(word) for word in done.stdout.split()]
+    return [float(word) for word in run_fresh(SCRIPT, layout, devices, timeout=120).split()]
 
 
 def check(layout: str, devices: str, share: float) -> None:

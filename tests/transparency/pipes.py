@@ -75,7 +75,7 @@ class Net:
     """A model in blocks.
 
     Attributes:
-      loss: from inputs and labels to the loss, inside the scopes of the pipe that the net was made for.
+      loss: from inputs and labels to the loss, inside the scopes that the net was made for.
     """
 
     layers: list[Any]

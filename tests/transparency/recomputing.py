@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import whaleish as wh
+from tests.transparency.pipes import Net
 
 STEPS = 3
 WIDTH, LENGTH, CLASSES, BATCH = 16, 6, 5, 12
@@ -54,26 +55,6 @@ WAYS = {
     "zb-h1": Way(_both(lambda: wh.pipeline(4, "zb-h1"), wh.local_statistics), wh.stage),
     "pipeline, recompute": Way(_both(lambda: wh.pipeline(3, recompute=True), wh.local_statistics), wh.stage),
 }
-
-
-@dataclass
-class Net:
-    """A model.
-
-    Attributes:
-      loss: from inputs and labels to the loss, inside the scopes of the way that the net was made for.
-    """
-
-    layers: list[Any]
-    loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-
-    @property
-    def trained(self) -> list[Any]:
-        return [variable for layer in self.layers for variable in layer.trainable_variables]
-
-    @property
-    def variables(self) -> list[Any]:
-        return [variable for layer in self.layers for variable in layer.variables]
 
 
 def _loss(y: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

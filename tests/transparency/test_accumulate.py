@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import pathlib
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import whaleish as wh
+from tests.fresh import run_fresh
 from tests.products import either, pairwise
 from tests.transparency.compare import Outcome, compare
 from tests.transparency.precision import computing_in
 from tests.transparency.zoo import nested
 
 CLASSES = {"mlp": 12, "transformer": 12, "classifier": 1000}
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 def check(outcome: Outcome, devices: int, model: str, batch: int, cut: bool = True) -> None:
@@ -240,13 +235,6 @@ print((peak_bytes() - before) // 1024)
 
 def test_activations_of_one_micro_batch_at_a_time() -> None:
     """Of 8192 rows and 6 layers, activations and their gradients take 200 MB and more; of an eighth, an eighth."""
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    grown = []
-    for count in ("1", "8"):
-        command = [sys.executable, "-c", SCRIPT, count]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120)
-        assert done.returncode == 0, done.stderr[-2000:]
-        grown.append(int(done.stdout.split()[-1]))
-    whole, accumulated = grown
+    whole, accumulated = (int(run_fresh(SCRIPT, count, timeout=120).split()[-1]) for count in ("1", "8"))
     assert whole > 200_000
     assert accumulated < 0.5 * whole

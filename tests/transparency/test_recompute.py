@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import keras
@@ -17,12 +13,12 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import whaleish as wh
+from tests.fresh import run_fresh
 from tests.products import either
 from tests.transparency.recomputing import BATCH, LENGTH, NETS, WAYS, WIDTH, Outcome, as_written, compare, make
 from whaleish.planner.moves import find_moves
 from whaleish.rewrite.expand import expand
 
-ROOT = pathlib.Path(__file__).parents[2]
 FEW = [
     ("batch_norm", "plain"),
     ("batch_norm", "replica"),
@@ -242,11 +238,7 @@ print(json.dumps({
 def _measured(how: str) -> dict[str, Any]:
     import json
 
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    command = [sys.executable, "-c", SCRIPT, how]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=200)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(run_fresh(SCRIPT, how, timeout=200).splitlines()[-1])
 
 
 def test_memory_falls_as_predicted() -> None:

@@ -108,6 +108,13 @@ def data(size: Size) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.constant(x), tf.constant(y)
 
 
+def rows_of(size: Size, rank: int, ranks: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """A rank's part of the batch."""
+    rows = size.batch // ranks
+    x, y = (tensor[rank * rows :][:rows] for tensor in data(size))
+    return x, y
+
+
 def through(layers: Sequence[Layer], x: tf.Tensor) -> tf.Tensor:
     for layer in layers:
         x = layer(x)

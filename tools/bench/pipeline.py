@@ -21,8 +21,7 @@ def horovod(size: Size = BERT_BASE) -> Contestant:
 
     layers = encoder.make(size)
     weights = encoder.weights_of(layers)
-    rows = size.batch // hvd.size()
-    x, y = (tensor[hvd.rank() * rows :][:rows] for tensor in encoder.data(size))
+    x, y = encoder.rows_of(size, hvd.rank(), hvd.size())
 
     @tf.function
     def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
