@@ -27,6 +27,7 @@ _HOMES = {
     "is_chief": "whaleish.world",
     "layout": "whaleish.stated",
     "local_statistics": "whaleish.scopes",
+    "offload": "whaleish.scopes",
     "peak_memory": "whaleish.measured",
     "pipeline": "whaleish.scopes",
     "rank": "whaleish.world",

@@ -18,7 +18,8 @@ class Scope:
     """One `with` of the user's, as an annotation.
 
     Attributes:
-      kind: "replica", "split", "accumulate", "stage", "pipeline", "local_statistics", "recompute" or "auto".
+      kind: "replica", "split", "accumulate", "stage", "pipeline", "local_statistics", "recompute",
+        "offload" or "auto".
       number: which entering of which scope it was, in the order of the trace.
       options: the scope's arguments that are not their defaults, as sorted (name, value) pairs.
     """
@@ -101,6 +102,7 @@ class Variable:
       name: as the user named it, unique in the graph.
       handle: index of the resource tensor that stands for it.
       pinned: its layout, where the user stated one.
+      on_host: whether it lies in the host's memory, and what reads it or assigns to it runs there.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Variable:
     dtype: str
     trainable: bool
     pinned: Layout = ()
+    on_host: bool = False
 
 
 @dataclass

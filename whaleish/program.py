@@ -82,8 +82,9 @@ class Program:
 
         Lays the variables out as the plan says, where they are not.
         """
-        for variable, layout in zip(self.capture.variables, self._layouts, strict=True):
-            lay_out(variable, layout, self.plan.mesh.in_space)
+        known = zip(self.capture.graph.variables, self.capture.variables, self._layouts, strict=True)
+        for spec, variable, layout in known:
+            lay_out(variable, layout, self.plan.mesh.in_space, spec.on_host)
         sources: list[int | tf.Tensor] = []
         for tensor, place in self.emitted.arguments:
             if tensor in self._place_of:

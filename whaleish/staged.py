@@ -141,7 +141,8 @@ class StagedProgram:
         for variable, known, (_, layout) in zip(
             graph.variables, self.capture.variables, self.plan.variables, strict=True
         ):
-            lay_out(known, layout, self.plan.mesh_of(graph.tensors[variable.handle].producer).in_space)
+            mesh = self.plan.mesh_of(graph.tensors[variable.handle].producer).in_space
+            lay_out(known, layout, mesh, variable.on_host)
         for running in self._running.values():
             running.find_handles(self._variables)
         self._moves = moves.count

@@ -23,7 +23,7 @@ from whaleish.given import check_given, fitting
 from whaleish.graph import LogicalGraph
 from whaleish.meeting import share
 from whaleish.opening import AssignedDifferError, explained, open_first_call, refuse_after_failure
-from whaleish.passes import timed
+from whaleish.passes import finished
 from whaleish.passes.budget import AUTO, check_budget, recomputed
 from whaleish.planner import Plan, PlanError, make_plan
 from whaleish.program import Program
@@ -31,6 +31,7 @@ from whaleish.report.again import recompute_lines
 from whaleish.report.explain import explain
 from whaleish.report.freeing import memory_lines
 from whaleish.report.memory import estimate, estimate_passed
+from whaleish.report.offloaded import offloaded_lines
 from whaleish.report.stages import explain_stages
 from whaleish.rewrite.expand import expand
 from whaleish.rules_by_name import Rules, apply_rules, parse_rules
@@ -147,13 +148,13 @@ class Function:
         call = take_call(args, kwargs, self._inputs, world())
         captured, here = self._capture(call), world()
         made = recomputed(captured.graph, self._plan_of(captured, call), self._memory)
-        graph, plan = timed(made.graph, made.plan)
+        graph, plan = finished(made.graph, made.plan)
         if plan.pipelining is None:
             text = explain(*expand(graph, plan))
         else:
             text = explain_stages(graph, plan, here.rates, here.processes)
         held = estimate_passed(graph, plan, here.processes)
-        lines = [*recompute_lines(made), "", *memory_lines(graph, plan, held)]
+        lines = [*recompute_lines(made), *offloaded_lines(graph, plan), "", *memory_lines(graph, plan, held)]
         return text + "".join(f"{line}\n" for line in lines)
 
     def program_for(self, *args: Any, **kwargs: Any) -> Program | StagedProgram:
@@ -197,7 +198,7 @@ class Function:
             self._equal.update((id(v), weakref.ref(v)) for v in new)
             waiting = [v for v in new if is_deferred(v)]
         made = recomputed(captured.graph, plan, self._memory)
-        graph, plan = timed(made.graph, made.plan)
+        graph, plan = finished(made.graph, made.plan)
         program = (StagedProgram if plan.pipelining else Program)(replace(captured, graph=graph), plan, here)
         equalise_copies(waiting)
         return program

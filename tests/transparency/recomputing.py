@@ -1,4 +1,4 @@
-"""Steps with segments for transparency tests: the same code with and without `wh.recompute()`."""
+"""Steps whose layers are in a scope, for transparency tests: with and without `wh.recompute()`, or another one."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import tensorflow as tf
 
 import whaleish as wh
 from tests.transparency.pipes import Net
+from whaleish.rules.host import TO_HOST
 
 STEPS = 3
-WIDTH, LENGTH, CLASSES, BATCH = 16, 6, 5, 12
+WIDTH, LENGTH, CLASSES, BATCH = 64, 6, 5, 12
 
 Scope = Callable[[], Any]
 
@@ -188,10 +189,10 @@ def functional(way: Way, segment: Scope) -> Net:
 NETS = {build.__name__: build for build in (batch_norm, layer_norm, attention, nested, functional)}
 
 
-def make(net: str, way: str, on: bool) -> tuple[Net, Any]:
-    """A net from a fixed seed and its step."""
+def make(net: str, way: str, segment: Scope) -> tuple[Net, Any]:
+    """A net from a fixed seed and its step; `segment` is what its layers are in."""
     keras.utils.set_random_seed(7)
-    made = NETS[net](WAYS[way], wh.recompute if on else contextlib.nullcontext)
+    made = NETS[net](WAYS[way], segment)
     rule = keras.optimizers.SGD(0.1, momentum=0.9)
     rule.build(made.trained)
 
@@ -219,34 +220,37 @@ class Outcome:
     """What came of a case.
 
     Attributes:
-      losses, weights: largest differences between the steps with and without recomputation.
-      repeated: how many ops run again.
+      losses, weights: largest differences between the steps with and without the scope.
+      repeated: how many ops run again. on_host: how many activations wait on the host, and how many slots lie there.
     """
 
     losses: float
     weights: float
     repeated: int
+    on_host: tuple[int, int]
 
 
-def compare(net: str, way: str) -> Outcome:
-    """Trains two equal nets, one without segments."""
+def compare(net: str, way: str, segment: Scope = wh.recompute) -> Outcome:
+    """Trains two equal nets, one whose layers are in a scope of their own."""
     rng = np.random.default_rng(5)
     given = [
         (rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32"), rng.integers(0, CLASSES, BATCH))
         for _ in range(STEPS)
     ]
     found = []
-    for on in (False, True):
-        made, step = make(net, way, on)
+    for inside in (contextlib.nullcontext, segment):
+        made, step = make(net, way, inside)
         losses = [float(step(tf.constant(x), tf.constant(y))) for x, y in given]
         found.append((losses, [np.asarray(v.numpy()) for v in made.variables]))
         program = step.program_for(*map(tf.constant, given[0]))
     (before, weights), (after, weights_after) = found
+    graph = program.capture.graph
     return Outcome(
         losses=max(abs(a - b) for a, b in zip(before, after, strict=True)),
         weights=max(
             float(np.max(np.abs(a.astype("float64") - b.astype("float64"))))
             for a, b in zip(weights, weights_after, strict=True)
         ),
-        repeated=sum(op.again > 0 for op in program.capture.graph.ops),
+        repeated=sum(op.again > 0 for op in graph.ops),
+        on_host=(sum(op.type == TO_HOST for op in graph.ops), sum(spec.on_host for spec in graph.variables)),
     )

@@ -50,6 +50,7 @@ class Outcome:
       losses, variables: largest differences from one device.
       weights, slots, gradients: of the large ones the largest share that one device has of one of them.
       sent: bytes a step by the plan. plain: the same without `zero`.
+      on_host: of the large slots the share that lies in the host's memory, by their number.
     """
 
     losses: float
@@ -59,6 +60,7 @@ class Outcome:
     gradients: float
     sent: float
     plain: float
+    on_host: float
 
 
 class Net:
@@ -102,17 +104,21 @@ class Net:
         return step
 
 
-def train(rule: str, zero: int, scopes: str, batch: int) -> Outcome:
+def train(rule: str, zero: int, scopes: str, batch: int, offload: bool = False) -> Outcome:
     """Trains two equal nets, one on one device, in float64."""
     with computing_in("float64"):
-        return _train(rule, zero, scopes, batch)
+        return _train(rule, zero, scopes, batch, offload)
 
 
-def _train(rule: str, zero: int, scopes: str, batch: int) -> Outcome:
+def _train(rule: str, zero: int, scopes: str, batch: int, offload: bool) -> Outcome:
     staged = scopes in STAGED
+
+    def around(zero: int) -> Any:
+        return nested(wh.offload(), SCOPES[scopes](zero)) if offload else SCOPES[scopes](zero)
+
     alone, spread = Net(rule), Net(rule)
     plain = tf.function(alone.step(contextlib.nullcontext, False))
-    compiled = wh.function(spread.step(lambda: SCOPES[scopes](zero), staged))
+    compiled = wh.function(spread.step(lambda: around(zero), staged))
     rng = np.random.default_rng(7)
     losses = []
     for _ in range(STEPS):
@@ -123,15 +129,19 @@ def _train(rule: str, zero: int, scopes: str, batch: int) -> Outcome:
     program = compiled.program_for(*given)
     own = program.capture.graph, program.plan
     used = {id(variable) for variable in program.capture.variables}
+    hosted = {spec.name for spec in program.capture.graph.variables if spec.on_host}
+    names = {id(v): spec.name for v, spec in zip(program.capture.variables, own[0].variables, strict=True)}
     large = [v for v in spread.variables if np.prod(v.shape) >= WHOLE_BELOW and id(v.value) in used]
+    slots = [v for v in large if id(v) not in weights]
     return Outcome(
         losses=max(losses),
         variables=max(map(difference, alone.variables, spread.variables)),
         weights=max(_stored(v.value) for v in large if id(v) in weights),
-        slots=max((_stored(v.value) for v in large if id(v) not in weights), default=0.0),
+        slots=max((_stored(v.value) for v in slots), default=0.0),
         gradients=max(_gradients(*own), default=1.0),
         sent=_sent(*own),
         plain=_sent(*_planned(without, given)),
+        on_host=sum(names[id(v.value)] in hosted for v in slots) / max(len(slots), 1),
     )
 
 

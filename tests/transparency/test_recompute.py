@@ -71,8 +71,8 @@ def _on_rank() -> list[Outcome]:
 def test_only_what_the_forward_sends_is_sent_again(way: str) -> None:
     """What came into a segment in another layout is kept in it, and small sums, as of statistics, are kept."""
     sent = []
-    for on in (False, True):
-        _, step = make("batch_norm", way, on)
+    for segment in (contextlib.nullcontext, wh.recompute):
+        _, step = make("batch_norm", way, segment)
         program = step.program_for(tf.zeros((BATCH, LENGTH, WIDTH)), tf.zeros(BATCH, tf.int64))
         graph, plan = expand(program.capture.graph, program.plan)
         moves = [move for move in find_moves(graph, plan).values() if move.nbytes]
@@ -90,7 +90,7 @@ def test_only_what_the_forward_sends_is_sent_again(way: str) -> None:
 
 
 def test_devices_share_what_is_made_again() -> None:
-    _, step = make("layer_norm", "replica", True)
+    _, step = make("layer_norm", "replica", wh.recompute)
     program = step.program_for(tf.zeros((BATCH, LENGTH, WIDTH)), tf.zeros(BATCH, tf.int64))
     for share in program.shares():
         assert share.flops <= 1.02 * share.step_flops / len(program.shares())

@@ -56,6 +56,11 @@ def test_on_other_numbers_of_devices(rule: str, zero: int, scopes: str, world_of
     check(train(rule, zero, scopes, 10), zero, scopes, world_of)
 
 
+def test_what_is_made_before_all_micro_batches_waits_for_none() -> None:
+    """The gradient of gelu squares what follows from the batch alone, and waits for what it multiplies that with."""
+    check(train("sgd", 3, "replica x accumulate(3)", 10), 3, "replica x accumulate(3)", 4)
+
+
 @pytest.mark.ranks
 @pytest.mark.parametrize(
     ("ranks", "cases"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from whaleish.graph import LogicalGraph
 from whaleish.passes.blocks import Atom, find_blocks, joined
+from whaleish.passes.finished import finished
 from whaleish.passes.recompute import Recomputed, recompute
 from whaleish.passes.segments import RECOMPUTE
-from whaleish.passes.timed import timed
 from whaleish.planner.held import Peak
 from whaleish.planner.liveness import Liveness
 from whaleish.planner.plan import Plan
@@ -72,7 +72,7 @@ def fit(graph: LogicalGraph, plan: Plan, memory: int) -> Recomputed:
 
 def peak_of(made: Recomputed) -> Peak:
     """When a device holds most, of the device that does."""
-    graph, plan = expand(*timed(made.graph, made.plan))
+    graph, plan = expand(*finished(made.graph, made.plan))
     parts = plan.mesh.parts_at(0) if any(axis.shares for axis in plan.mesh.axes) else [0]
     return max(map(Liveness(graph, plan).peak, parts), key=lambda peak: peak.nbytes)
 

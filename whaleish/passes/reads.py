@@ -14,7 +14,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from whaleish.graph import BACKWARD, FORWARD, LogicalGraph
-from whaleish.passes.repeat import Repeat, follow, repeat
+from whaleish.passes.draft import follow
+from whaleish.passes.repeat import Repeat, repeat
 from whaleish.planner.plan import Plan
 from whaleish.rules.variables import READS
 

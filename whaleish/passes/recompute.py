@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whaleish.graph import FORWARD, LogicalGraph, Scope
-from whaleish.passes.repeat import follow, repeat
+from whaleish.passes.draft import follow
+from whaleish.passes.repeat import repeat
 from whaleish.passes.segments import RECOMPUTE, Segment, find_segments, in_turn, repeat_of
 from whaleish.planner.plan import Plan
 

@@ -12,11 +12,11 @@ what is emitted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from whaleish.graph import BACKWARD, LogicalGraph, Op, Tensor
-from whaleish.planner.plan import Plan
+from whaleish.graph import BACKWARD, LogicalGraph
+from whaleish.passes.draft import Draft, renamed
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,6 @@ def repeat(graph: LogicalGraph, repeats: Sequence[Repeat]) -> tuple[LogicalGraph
       The graph, and for each of its ops the number of the op in the given graph that it is, or is a copy of.
     """
     return _Repeater(graph, repeats).run()
-
-
-def follow(plan: Plan, origin: Sequence[int]) -> Plan:
-    """The plan for what `repeat` returned: a copy is carried out as its original is."""
-    stages = plan.pipelining
-    if stages is not None:
-        stages = replace(stages, stage_of=tuple(stages.stage_of[index] for index in origin))
-    return replace(plan, choices=tuple(plan.choices[index] for index in origin), pipelining=stages)
 
 
 def entering(graph: LogicalGraph, readers: Collection[int]) -> list[int]:
@@ -91,15 +83,12 @@ def _is_gradient(graph: LogicalGraph, index: int) -> bool:
 
 
 class _Repeater:
-    """Writes the new graph. Until it is numbered anew its tensors and ops have the old numbers, copies further ones."""
+    """Writes the new graph."""
 
     def __init__(self, graph: LogicalGraph, repeats: Sequence[Repeat]) -> None:
         self.graph, self.repeats = graph, repeats
-        self.specs = list(graph.tensors)
-        self.ops: dict[int, Op] = {}  # in the new order
-        self.origin: dict[int, int] = {}
+        self.draft = Draft(graph)
         self.copies: set[int] = set()
-        self.count = len(graph.ops)
 
     def run(self) -> tuple[LogicalGraph, list[int]]:
         first = 1 + max((op.again for op in self.graph.ops), default=0)
@@ -115,9 +104,9 @@ class _Repeater:
                 made_again = self._copy(number, each, index)
                 for reader in each.readers:
                     instead.setdefault(reader, {}).update(made_again)
-            self._put(index, replace(op, inputs=_renamed(op.inputs, instead.get(index, {}))), index)
+            self.draft.keep(index, replace(op, inputs=renamed(op.inputs, instead.get(index, {}))))
         self._drop_unread()
-        return self._numbered()
+        return self.draft.finish()
 
     def _copy(self, number: int, each: Repeat, position: int) -> dict[int, int]:
         """Copies before op `position`; returns old tensor -> the copies' one."""
@@ -126,71 +115,29 @@ class _Repeater:
         for index in sorted(each.ops):
             op = self.graph.ops[index]
             begins = made.keys().isdisjoint(op.inputs)
-            outputs = tuple(range(len(self.specs), len(self.specs) + len(op.outputs)))
-            self.specs += [self.graph.tensors[tensor] for tensor in op.outputs]
+            outputs = self.draft.tensors_like(op.outputs)
             copy = replace(
                 op,
-                inputs=_renamed(op.inputs, made),
+                inputs=renamed(op.inputs, made),
                 outputs=outputs,
                 controls=tuple(dict.fromkeys((*op.controls, *(waits if begins else ())))),
                 phase=BACKWARD,
                 again=number,
             )
             made.update(zip(op.outputs, outputs, strict=True))
-            self.copies.add(self.count)
-            self._put(self.count, copy, index)
-            self.count += 1
+            self.copies.add(self.draft.put(copy, index))
         return made
-
-    def _put(self, number: int, op: Op, origin: int) -> None:
-        self.ops[number], self.origin[number] = op, origin
 
     def _drop_unread(self) -> None:
         """Takes out the copies and the repeated ops that nobody needs."""
+        ops = self.draft.ops
         may_go = self.copies.union(*(each.ops for each in self.repeats))
         read = set(self.graph.outputs)
         waited = set(self.graph.effects)
-        for number in reversed(list(self.ops)):
-            op = self.ops[number]
+        for number in reversed(list(ops)):
+            op = ops[number]
             if number in may_go and number not in waited and read.isdisjoint(op.outputs):
-                del self.ops[number]
+                del ops[number]
             else:
                 read.update(op.inputs)
                 waited.update(op.controls)
-
-    def _numbered(self) -> tuple[LogicalGraph, list[int]]:
-        old = self.graph
-        place = {number: position for position, number in enumerate(self.ops)}
-        tensors: list[Tensor] = []
-        name: dict[int, int] = {}
-        for position, op in enumerate(self.ops.values()):
-            for tensor in op.outputs:
-                name[tensor] = len(tensors)
-                tensors.append(replace(self.specs[tensor], producer=position))
-        ops = [
-            replace(
-                op,
-                inputs=_renamed(op.inputs, name),
-                outputs=_renamed(op.outputs, name),
-                controls=tuple(place[control] for control in op.controls),
-            )
-            for op in self.ops.values()
-        ]
-        origin = [self.origin[number] for number in self.ops]
-        made = LogicalGraph(
-            ops=ops,
-            tensors=tensors,
-            inputs=_renamed(old.inputs, name),
-            outputs=_renamed(old.outputs, name),
-            variables=tuple(replace(variable, handle=name[variable.handle]) for variable in old.variables),
-            constants={name[tensor]: value for tensor, value in old.constants.items() if tensor in name},
-            scopes=list(old.scopes),
-            regions=list(old.regions),
-            effects=tuple(place[index] for index in old.effects),
-            source=lambda index: old.source(origin[index]) if index < len(origin) else "",
-        )
-        return made, origin
-
-
-def _renamed(tensors: Iterable[int], names: Mapping[int, int]) -> tuple[int, ...]:
-    return tuple(names.get(tensor, tensor) for tensor in tensors)

@@ -62,7 +62,7 @@ def repeat_of(graph: LogicalGraph, plan: Plan, segment: Segment, readers: Sequen
     """
     members = set(segment.ops)
     made = [tensor for index in segment.ops for tensor in graph.ops[index].outputs]
-    late = _late(graph, {reader for tensor in made for reader in readers[tensor]} - members)
+    late = late_readers(graph, {reader for tensor in made for reader in readers[tensor]} - members)
     first = min(late, default=0)
     may = {
         tensor
@@ -94,9 +94,46 @@ def in_turn(graph: LogicalGraph, plan: Plan, repeats: Sequence[Repeat]) -> list[
     for before, each in itertools.pairwise(ordered):
         first = min(each.readers)
         own = [index for index in before.readers if index < first]
-        waits = _that_can_be_waited_for(graph, plan, last_of(graph, own, first), each.ops[0])
+        waits = that_can_be_waited_for(graph, plan, last_of(graph, own, first), each.ops[0])
         found.append(replace(each, waits=(*each.waits, *waits)))
     return found
+
+
+def late_readers(graph: LogicalGraph, readers: Collection[int], copies: bool = False) -> set[int]:
+    """Those of some ops that come with the backward, outside of loops: what they read can be made again for them.
+
+    Args:
+      copies: whether those that are themselves made again count.
+    """
+    ops = graph.ops
+    late = {
+        index
+        for index in readers
+        if ops[index].phase != FORWARD
+        and not ((ops[index].again and not copies) or ops[index].region or ops[index].type in CONTROL)
+    }
+    # Gradients of weights that nothing tells from updates come after others; a metric's update does not.
+    first = min((index for index in late if ops[index].phase == BACKWARD), default=0)
+    return {index for index in late if index >= first}
+
+
+def that_can_be_waited_for(graph: LogicalGraph, plan: Plan, ops: Iterable[int], index: int) -> tuple[int, ...]:
+    """Those of some ops that run on the stage of op `index`, and for each micro-batch if there are any."""
+    stages = plan.pipelining
+    return tuple(
+        other
+        for other in ops
+        if not graph.ops[other].region
+        and (stages is None or stages.stage_of[other] == stages.stage_of[index])
+        and not runs_once(plan, plan.choices[other])
+    )
+
+
+def runs_once(plan: Plan, choice: Choice) -> bool:
+    """Whether an op runs once for all micro-batches."""
+    times = [number for number, axis in enumerate(plan.mesh.axes) if axis.time and axis.size > 1]
+    layouts = (*choice.inputs, *choice.outputs)
+    return any(all(layout[number].is_broadcast for layout in layouts) for number in times)
 
 
 def _waits(
@@ -112,19 +149,7 @@ def _waits(
     ]
     ends = last_of(graph, own, own[-1] + 1)
     ends = [index for index in ends if index not in ops] or ends
-    return _that_can_be_waited_for(graph, plan, [*entering(graph, late), *ends], segment.ops[0])
-
-
-def _that_can_be_waited_for(graph: LogicalGraph, plan: Plan, ops: Iterable[int], index: int) -> tuple[int, ...]:
-    """Those of some ops that run on the stage of op `index`, and for each micro-batch if there are any."""
-    stages = plan.pipelining
-    return tuple(
-        other
-        for other in ops
-        if not graph.ops[other].region
-        and (stages is None or stages.stage_of[other] == stages.stage_of[index])
-        and not _runs_once(plan, plan.choices[other])
-    )
+    return that_can_be_waited_for(graph, plan, [*entering(graph, late), *ends], segment.ops[0])
 
 
 def _at_level(path: Iterable[Scope], level: int) -> Scope | None:
@@ -147,19 +172,6 @@ def _in_one_go(graph: LogicalGraph, members: Sequence[int]) -> list[tuple[int, .
     return [tuple(ops) for ops in groups.values()]
 
 
-def _late(graph: LogicalGraph, readers: Collection[int]) -> set[int]:
-    """Those of some ops that come with the backward, outside of loops: what they read can be made again for them."""
-    ops = graph.ops
-    late = {
-        index
-        for index in readers
-        if ops[index].phase != FORWARD and not (ops[index].again or ops[index].region or ops[index].type in CONTROL)
-    }
-    # Gradients of weights that nothing tells from updates come after others; a metric's update does not.
-    first = min((index for index in late if ops[index].phase == BACKWARD), default=0)
-    return {index for index in late if index >= first}
-
-
 def _can_repeat(graph: LogicalGraph, plan: Plan, index: int) -> bool:
     """Whether an op gives the same when it runs again, and nothing else comes of that."""
     op = graph.ops[index]
@@ -170,14 +182,7 @@ def _can_repeat(graph: LogicalGraph, plan: Plan, index: int) -> bool:
     # What a variable holds may be another value by then.
     if any(graph.tensors[tensor].dtype in ("resource", "variant") for tensor in (*op.inputs, *op.outputs)):
         return False
-    return not _runs_once(plan, plan.choices[index]) and not _is_little(graph, index)
-
-
-def _runs_once(plan: Plan, choice: Choice) -> bool:
-    """Whether an op runs once for all micro-batches."""
-    times = [number for number, axis in enumerate(plan.mesh.axes) if axis.time and axis.size > 1]
-    layouts = (*choice.inputs, *choice.outputs)
-    return any(all(layout[number].is_broadcast for layout in layouts) for number in times)
+    return not runs_once(plan, plan.choices[index]) and not _is_little(graph, index)
 
 
 def _is_little(graph: LogicalGraph, index: int) -> bool:

@@ -18,6 +18,7 @@ class DeviceMemory:
       largest: the three largest tensors, each in its layout; of registers, all of an actor's together.
       leading: the largest tensor of each kind that there is.
       at: the op that runs then, as errors name it; with stages after the chunk that it is in.
+      on_host: bytes that wait for it in the host's memory, at the most: what `wh.offload()` puts there.
     """
 
     device: int
@@ -25,6 +26,7 @@ class DeviceMemory:
     largest: tuple[Held, ...]
     leading: tuple[Held, ...]
     at: str
+    on_host: int = 0
 
     def __getitem__(self, kind: str) -> int:
         found = dict(self.kinds)
@@ -62,10 +64,12 @@ class Estimate:
 
     def __str__(self) -> str:
         used = [kind for kind in KINDS if any(each[kind] for each in self.devices)]
+        hosted = any(each.on_host for each in self.devices)
         alike: dict[tuple[str, ...], list[int]] = {}
         for each in self.devices:
             row = (bytes_text(each.peak), *(bytes_text(each[kind]) for kind in used))
+            row += (bytes_text(each.on_host),) if hosted else ()
             alike.setdefault(row, []).append(each.device)
         rows = [(", ".join(map(str, devices)), *row) for row, devices in alike.items()]
-        lines = table([("device", "peak", *used), *rows])
+        lines = table([("device", "peak", *used, *(["on the host"] if hosted else [])), *rows])
         return "\n".join([*lines, *([f"at most: {self.at_most}"] if self.at_most else [])]) + "\n"

@@ -134,7 +134,8 @@ class Judge:
         """Whether what a candidate makes need not soon be undone.
 
         Sums stay partial while they do not grow and nothing is multiplied out of them; what is whole is made into
-        summands only to meet some, what is cut never. Under `replica` the step's arguments are cut along the batch.
+        summands only to meet some, what is cut never. Updates are made once, of sums over all micro-batches. Under
+        `replica` the step's arguments are cut along the batch.
         """
         op, facts = self.graph.ops[index], self.facts
         replica = facts.role(index).kind != SPLIT
@@ -161,7 +162,7 @@ class Judge:
                     return False
         if not sums:
             return True
-        if op.type in HEAVY:
+        if op.type in HEAVY or (self.time and op.phase == UPDATE):
             return False
         if self.time and op.region:  # no sum over micro-batches is there before a loop ends
             return bool(summands)

@@ -23,11 +23,10 @@ from whaleish.planner.held import (
     GRADIENTS,
     OLD_VALUE,
     REGISTERS,
-    SLOTS,
-    WEIGHTS,
     WORKSPACE,
     Held,
     Peak,
+    variable_held,
 )
 from whaleish.planner.moves import Move, find_moves
 from whaleish.planner.plan import Plan
@@ -47,13 +46,16 @@ from whaleish.rules.elementwise import (
     UNARY,
 )
 from whaleish.rules.gradient import GRADIENT
+from whaleish.rules.host import TO_DEVICE, TO_HOST
 from whaleish.rules.variables import READS
 from whaleish.sbp import Layout
 
 ALIASES = frozenset({*COPIES, GRADIENT, "ExpandDims", "Reshape", "Squeeze", "Bitcast"})
 """Ops whose result is in the memory of what they read."""
 
-_COPIES_OF_WEIGHTS = frozenset({*ALIASES, "Cast", "Transpose"})
+COPIES_OF_WEIGHTS = frozenset({*ALIASES, "Cast", "Transpose"})
+"""Ops that leave a weight what it is."""
+
 _SUMMED = frozenset({*ALIASES, "AddN", "AddV2", "Add", "Cast"})
 _IN_PLACE = frozenset(
     {*UNARY, *LINEAR, *RISING, *FALLING, *BINARY, *SUMS, *PRODUCTS, *QUOTIENTS, *GRADIENT_FIRST, *GRADIENT_SECOND}
@@ -90,6 +92,7 @@ class Liveness:
         self.graph, self.plan = graph, plan
         self.order, self.moves = ready_order(graph), find_moves(graph, plan)
         self.handles, self.given = graph.variable_of(), set(graph.inputs)
+        self._host_handles = {variable.handle for variable in graph.variables if variable.on_host}
         self._chunk = taken is not None
         self._taken = set(graph.inputs[len(graph.inputs) - (taken or 0) :])
         self._totals = {graph.outputs[number] for number in totals}
@@ -97,7 +100,7 @@ class Liveness:
         self._weights: set[int] = set()  # variables as they are read, and copies of that
         for op in graph.ops:
             own = [tensor for tensor in op.inputs if tensor not in graph.constants]
-            copied = op.type in _COPIES_OF_WEIGHTS and own and self._weights.issuperset(own)
+            copied = op.type in COPIES_OF_WEIGHTS and own and self._weights.issuperset(own)
             if op.type == "ReadVariableOp" or (copied and (op.phase == FORWARD or op.again)):
                 self._weights.update(op.outputs)
         # With a loop all micro-batches run together.
@@ -130,7 +133,8 @@ class Liveness:
         """When a part holds the most."""
         graph, fixed = self.graph, [] if self._chunk else list(self._fixed(part))
         alive: dict[_Buffer, int] = {}
-        total = best = 0
+        total = best = on_host = 0
+        most_on_host = 0
         at, then = -1, dict(alive)
         for position, index in enumerate(self.order):
             ending = [b for b in self._ends[position] if b in alive]
@@ -142,6 +146,7 @@ class Liveness:
                         total -= alive.pop(over)
                 alive[buffer] = nbytes
                 total += nbytes
+                on_host += self._host_bytes(buffer, part)
             for buffer in self._boxed[position]:
                 if buffer not in alive:  # moves may share a total
                     alive[buffer] = self._nbytes(buffer, part)
@@ -152,11 +157,16 @@ class Liveness:
                     total += alive[buffer]
             if total > best:
                 best, at, then = total, index, dict(alive)
+            most_on_host = max(most_on_host, on_host)
             for buffer in self._ends[position]:
-                total -= alive.pop(buffer, 0)
+                if buffer in alive:
+                    total -= alive.pop(buffer)
+                    on_host -= self._host_bytes(buffer, part)
         held = [*fixed, *(self._held(buffer, nbytes) for buffer, nbytes in then.items() if nbytes)]
         nbytes = sum(each.nbytes for each in fixed) + best
-        return Peak(nbytes, at, tuple(sorted(held, key=lambda h: (-h.nbytes, h.tensor))))
+        if not self._chunk:
+            most_on_host += sum(each.nbytes for each in self._variables(part, on_host=True))
+        return Peak(nbytes, at, tuple(sorted(held, key=lambda h: (-h.nbytes, h.tensor))), most_on_host)
 
     def given_bytes(self, number: int, part: int) -> int:
         """Bytes in the register for an output of a chunk; 0 for an argument, a variable, what another output shares.
@@ -241,7 +251,7 @@ class Liveness:
             if op.type == "ReadVariableOp":
                 reads.setdefault(op.inputs[0], []).append((op.outputs[0], choice.outputs[0]))
             elif index in effects and op.type not in READS:
-                for handle in self.handles.keys() & set(op.inputs):
+                for handle in (self.handles.keys() - self._host_handles) & set(op.inputs):
                     before = [pair for pair in reads.pop(handle, ()) if self._last.get(pair, 0) > position]
                     if before:
                         copied.setdefault(position, []).append(max(before, key=self._last.__getitem__))
@@ -254,14 +264,24 @@ class Liveness:
         if tensor in self.handles or tensor in self.graph.constants or buffer in self._in_registers:
             return 0
         arrived = tensor in self.given and layout == self.plan.choices[spec.producer].outputs[0]
-        if arrived or self._is_stored(buffer):
+        if arrived or self._is_stored(buffer) or self._waits_on_host(buffer):
             return 0
         return self._local_bytes(buffer, part)
 
+    def _host_bytes(self, buffer: _Buffer, part: int) -> int:
+        """What it takes of the host's memory, but for registers."""
+        own = self._waits_on_host(buffer) and buffer not in self._in_registers
+        return self._local_bytes(buffer, part) if own else 0
+
+    def _waits_on_host(self, buffer: _Buffer) -> bool:
+        return self.graph.ops[self.graph.tensors[buffer[0]].producer].type == TO_HOST
+
     def _is_stored(self, buffer: _Buffer) -> bool:
-        """Whether it is a variable as it lies."""
-        op = self.graph.tensors[buffer[0]].producer
-        return self.graph.ops[op].type == "ReadVariableOp" and self.plan.choices[op].outputs[0] == buffer[1]
+        """Whether it is a variable as it lies, on the device."""
+        index = self.graph.tensors[buffer[0]].producer
+        op = self.graph.ops[index]
+        read = op.type == "ReadVariableOp" and op.inputs[0] not in self._host_handles
+        return read and self.plan.choices[index].outputs[0] == buffer[1]
 
     def _local_bytes(self, buffer: _Buffer, part: int) -> int:
         tensor, layout = buffer
@@ -275,17 +295,19 @@ class Liveness:
 
     def _fixed(self, part: int) -> Iterator[Held]:
         """What is there all the time: variables, and the step's arguments."""
-        space = self.plan.mesh.in_space
-        place = self.plan.mesh.place(part)
-        for variable, (_, layout) in zip(self.graph.variables, self.plan.variables, strict=True):
-            nbytes = layout_bytes(space.local_shape(variable.shape, layout, place), variable.dtype)
-            kind = WEIGHTS if variable.trainable else SLOTS
-            yield Held(variable.handle, layout, nbytes, kind, f"variable {variable.name!r}")
+        yield from self._variables(part, on_host=False)
+        space, place = self.plan.mesh.in_space.flat, self.plan.mesh.place(part)
         for tensor, layout in zip(self.graph.inputs, self.plan.inputs, strict=True):
             spec = self.graph.tensors[tensor]
             if spec.shape is not None:
-                nbytes = layout_bytes(space.flat.local_shape(spec.shape, layout, place), spec.dtype)
+                nbytes = layout_bytes(space.local_shape(spec.shape, layout, place), spec.dtype)
                 yield Held(tensor, layout, nbytes, ARGUMENTS, self.graph.place(spec.producer))
+
+    def _variables(self, part: int, on_host: bool) -> Iterator[Held]:
+        space, place = self.plan.mesh.in_space, self.plan.mesh.place(part)
+        for variable, (_, layout) in zip(self.graph.variables, self.plan.variables, strict=True):
+            if variable.on_host == on_host:
+                yield variable_held(variable, layout, space, place)
 
     def _held(self, buffer: _Buffer, nbytes: int) -> Held:
         tensor, layout = buffer
@@ -303,4 +325,4 @@ class Liveness:
         backward = op.phase == BACKWARD and not op.again
         if op.type == GRADIENT or tensor in self._totals or (backward and tensor in self._gradients):
             return GRADIENTS
-        return ACTIVATIONS if op.phase == FORWARD or op.again else WORKSPACE
+        return ACTIVATIONS if op.phase == FORWARD or op.again or op.type == TO_DEVICE else WORKSPACE

@@ -7,6 +7,9 @@ from math import prod
 
 from whaleish.graph import BACKWARD, LogicalGraph
 from whaleish.mesh import Mesh
+from whaleish.offloading import ACTIVATIONS as OFFLOAD_ACTIVATIONS
+from whaleish.offloading import SLOTS as OFFLOAD_SLOTS
+from whaleish.offloading import offloading
 from whaleish.passes.segments import RECOMPUTE
 from whaleish.planner.estimate import DeviceMemory, Estimate
 from whaleish.planner.held import ACTIVATIONS, GATHERED, GRADIENTS, OLD_VALUE, REGISTERS, SLOTS, WEIGHTS, Held
@@ -64,10 +67,14 @@ class _Advice:
     def _ways(self, kind: str, leading: Held, mesh: Mesh) -> Iterator[str]:
         if kind in _ZERO:
             yield from self._shared_out(kind, leading, mesh)
+            if kind == SLOTS and self.trains and not self._offloads(OFFLOAD_SLOTS):
+                yield 'wh.offload("slots"), which keeps them in the host\'s memory'
         elif kind == ACTIVATIONS:
             again = RECOMPUTE in self.scopes or (self.plan.pipelining and self.plan.pipelining.recompute)
             if self.trains and not again:
                 yield "wh.recompute() round layers, which makes again what is between them"
+            if self.trains and not self._offloads(OFFLOAD_ACTIVATIONS):
+                yield 'wh.offload("activations") round layers, which keeps them in the host\'s memory'
             yield self._smaller_micro_batches()
         elif kind == REGISTERS:
             stages = self.plan.pipelining
@@ -82,6 +89,9 @@ class _Advice:
                 yield "assignments that wait for the last use of a variable: earlier ones keep the old value too"
             else:
                 yield "smaller layers: of each the weights are whole while it is used"
+
+    def _offloads(self, kind: str) -> bool:
+        return any(offloading(path, kind) for path in self.graph.scopes)
 
     def _smaller_micro_batches(self) -> str:
         if self.plan.pipelining is not None and not self.plan.pipelining.schedule:

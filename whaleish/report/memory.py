@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator
 
 from whaleish.chunks import Actors, Chunk, Key, cut, make_actors
 from whaleish.graph import LogicalGraph, layout_bytes
-from whaleish.passes import timed
+from whaleish.passes import finished
 from whaleish.passes.budget import recomputed
 from whaleish.planner.estimate import DeviceMemory, Estimate
-from whaleish.planner.held import ARGUMENTS, GRADIENTS, KINDS, REGISTERS, SLOTS, WEIGHTS, Held, Peak
+from whaleish.planner.held import ARGUMENTS, GRADIENTS, KINDS, REGISTERS, Held, Peak, variable_held
 from whaleish.planner.liveness import Liveness
 from whaleish.planner.plan import Pipelining, Plan
 from whaleish.rewrite.expand import expand
+from whaleish.rules.host import TO_HOST
 
 _AT_MOST = "all registers are full when the largest chunk is at its peak, and every device has all arguments whole"
 
@@ -27,7 +28,7 @@ def estimate(graph: LogicalGraph, plan: Plan, memory: int | None, processes: int
       processes: 1, or as many as there are devices.
     """
     made = recomputed(graph, plan, memory)
-    return estimate_passed(*timed(made.graph, made.plan), processes)
+    return estimate_passed(*finished(made.graph, made.plan), processes)
 
 
 def estimate_passed(graph: LogicalGraph, plan: Plan, processes: int = 1) -> Estimate:
@@ -39,11 +40,12 @@ def estimate_passed(graph: LogicalGraph, plan: Plan, processes: int = 1) -> Esti
     found = []
     for part in plan.mesh.parts_at(0):
         peak = liveness.peak(part)
-        found.append(_device(plan.mesh.device(part), peak.held, graph.place(peak.op) if peak.op >= 0 else ""))
+        at = graph.place(peak.op) if peak.op >= 0 else ""
+        found.append(_device(plan.mesh.device(part), peak.held, at, peak.on_host))
     return Estimate(tuple(sorted(found, key=lambda each: each.device)))
 
 
-def _device(device: int, held: Iterable[Held], at: str) -> DeviceMemory:
+def _device(device: int, held: Iterable[Held], at: str, on_host: int) -> DeviceMemory:
     held = sorted(held, key=lambda each: -each.nbytes)
     count: Counter[str] = Counter()
     leading: dict[str, Held] = {}
@@ -51,7 +53,7 @@ def _device(device: int, held: Iterable[Held], at: str) -> DeviceMemory:
         count[each.kind] += each.nbytes
         leading.setdefault(each.kind, each)
     kinds = tuple((kind, count[kind]) for kind in KINDS)
-    return DeviceMemory(device, kinds, tuple(held[:3]), tuple(leading.values()), at)
+    return DeviceMemory(device, kinds, tuple(held[:3]), tuple(leading.values()), at, on_host)
 
 
 class _Stages:
@@ -76,31 +78,31 @@ class _Stages:
         return Estimate(tuple(map(self._of_device, self.plan.devices)), _AT_MOST)
 
     def _of_device(self, device: int) -> DeviceMemory:
-        held = [*self._variables(device), *self._arguments(), *self._received(device)]
-        at, most = "", Peak(-1, -1, ())
+        held = [*self._variables(device, on_host=False), *self._arguments(), *self._received(device)]
+        on_host = [*self._variables(device, on_host=True)]
+        at, most, waiting = "", Peak(-1, -1, ()), 0
         for chunk in self.chunks.all:
             mesh = chunk.plan.mesh
             if device not in mesh.devices:
                 continue
             part = mesh.parts_at(0)[mesh.devices.index(device)]
-            held += self._given(chunk, part)
+            held += self._given(chunk, part, on_host=False)
+            on_host += self._given(chunk, part, on_host=True)
             peak = self.liveness[chunk.key].peak(part)
+            waiting = max(waiting, peak.on_host)
             beside = (*peak.held, *self._fetched(chunk, device))
             nbytes = sum(each.nbytes for each in beside)
             if nbytes > most.nbytes:
                 most = Peak(nbytes, peak.op, beside)
                 place = self.liveness[chunk.key].graph.place(peak.op) if peak.op >= 0 else ""
                 at = f"{chunk.key}: {place}" if place else str(chunk.key)
-        return _device(device, [*held, *most.held], at)
+        return _device(device, [*held, *most.held], at, waiting + sum(each.nbytes for each in on_host))
 
-    def _variables(self, device: int) -> Iterator[Held]:
+    def _variables(self, device: int, on_host: bool) -> Iterator[Held]:
         for variable, (_, layout) in zip(self.graph.variables, self.plan.variables, strict=True):
             mesh = self.plan.mesh_of(self.graph.tensors[variable.handle].producer).in_space
-            if device in mesh.devices:
-                shape = mesh.local_shape(variable.shape, layout, mesh.devices.index(device))
-                kind = WEIGHTS if variable.trainable else SLOTS
-                nbytes = layout_bytes(shape, variable.dtype)
-                yield Held(variable.handle, layout, nbytes, kind, f"variable {variable.name!r}")
+            if device in mesh.devices and variable.on_host == on_host:
+                yield variable_held(variable, layout, mesh, mesh.devices.index(device))
 
     def _arguments(self) -> Iterator[Held]:
         for tensor, layout in zip(self.graph.inputs, self.plan.inputs, strict=True):
@@ -108,10 +110,12 @@ class _Stages:
             nbytes = layout_bytes(spec.shape or (), spec.dtype) if spec.shape is not None else 0
             yield Held(tensor, layout, nbytes, ARGUMENTS, self.graph.place(spec.producer))
 
-    def _given(self, chunk: Chunk, part: int) -> Iterator[Held]:
+    def _given(self, chunk: Chunk, part: int, on_host: bool) -> Iterator[Held]:
         """The registers of a chunk, all full, and its totals."""
         for number, give in enumerate(chunk.gives):
             spec = self.graph.tensors[give.tensor]
+            if (self.graph.ops[spec.producer].type == TO_HOST) != on_host:
+                continue
             place, count, kind = self.graph.place(spec.producer), self.registers[chunk.key], REGISTERS
             if give.axis is None:
                 nbytes = self.liveness[chunk.key].given_bytes(number, part)

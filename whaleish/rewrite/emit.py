@@ -12,6 +12,7 @@ from tensorflow.core.framework.function_pb2 import FunctionDef
 from whaleish.boxing.boxer import Boxer, Boxing
 from whaleish.graph import LogicalGraph, Op
 from whaleish.mesh import Mesh
+from whaleish.offloading import HOST
 from whaleish.planner.moves import find_moves
 from whaleish.planner.plan import Choice, Plan
 from whaleish.planner.view import op_view
@@ -19,6 +20,7 @@ from whaleish.rewrite.control import ControlWriter, Frame
 from whaleish.rewrite.part import PartLowering
 from whaleish.rules import registry
 from whaleish.rules.control import CONTROL
+from whaleish.rules.host import TO_HOST
 from whaleish.rules.rows import MERGE_ROWS
 from whaleish.sbp import Layout, is_whole
 from whaleish.writer import FunctionWriter, Ref
@@ -35,6 +37,7 @@ class Emitted:
       must_run: nodes that run though no output depends on them.
       bodies: the functions that its loops and conditions refer to.
       graph: what it was written from.
+      on_host: refs of what lies in the host's memory.
       op_of: body ("": the function itself) -> node -> the op of the graph that it is part of.
     """
 
@@ -44,6 +47,7 @@ class Emitted:
     outputs: list[Ref] = field(default_factory=list)
     must_run: list[str] = field(default_factory=list)
     bodies: list[FunctionDef] = field(default_factory=list)
+    on_host: set[Ref] = field(default_factory=set)
     op_of: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def failed(self, error: BaseException) -> int | None:
@@ -59,7 +63,11 @@ class Emitted:
     def function_def(self, name: str) -> FunctionDef:
         """The function as a proto that can be registered under a name."""
         # A result must be a node's: what the step returns may be its own argument, or one tensor twice.
-        results = [self.writer.add("Identity", [ref])[0] for ref in self.outputs]
+        devices = (HOST if ref in self.on_host else "" for ref in self.outputs)
+        results = [
+            self.writer.add("Identity", [ref], device=device)[0]
+            for ref, device in zip(self.outputs, devices, strict=True)
+        ]
         return self.writer.finish(name, results, self.must_run)
 
 
@@ -100,6 +108,7 @@ class Emitter:
         self.control = ControlWriter(self)
         self._nodes: list[list[list[str]]] = []
         self._effects = frozenset(graph.effects)
+        self._on_host = {variable.handle for variable in graph.variables if variable.on_host}
         self._op_depths = [0] * len(graph.ops)
         self._stored = {
             v.handle: self.mesh.at_all_times(layout)
@@ -177,6 +186,7 @@ class Emitter:
         itself = rule is None or (whole and op.payload is not None and not (rule.always and view.is_static))
         lower = None if rule is None or itself else rule.lower
         gate = frame.boxer.gate if index in self._effects else []
+        on_host = op.type == TO_HOST or not self._on_host.isdisjoint(op.inputs)
         results: dict[int, list[Ref]] = {}
         nodes: dict[int, list[str]] = {}
         first = self._sharers(choice)
@@ -188,12 +198,13 @@ class Emitter:
                 choice,
                 self.mesh,
                 self.parts[k],
-                self.devices[k],
+                HOST if on_host else self.devices[k],
                 [held[k] for held in inputs],
                 [*gate, *self._controls(op, [place for place, owner in enumerate(first) if owner == k])],
             )
             results[k] = lower(lowering) if lower else lowering.same()
             nodes[k] = lowering.nodes
+            self.emitted.on_host.update(results[k] if op.type == TO_HOST else ())
         for slot, (tensor, layout) in enumerate(zip(op.outputs, choice.outputs, strict=True)):
             frame.held[tensor, layout] = [results[k][slot] for k in first]
         self._note(index, [nodes[k] for k in first], frame)

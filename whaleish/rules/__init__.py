@@ -7,6 +7,7 @@ from whaleish.rules import (  # noqa: F401
     elementwise,
     gather,
     gradient,
+    host,
     images,
     joining,
     lists,
@@ -34,11 +35,12 @@ from whaleish.rules import (  # noqa: F401
 )
 from whaleish.rules.control import CONTROL
 from whaleish.rules.gradient import GRADIENT
+from whaleish.rules.host import TO_DEVICE, TO_HOST
 from whaleish.rules.local import LOCAL_MEAN, LOCAL_MEAN_GRADIENT
 from whaleish.rules.rows import MERGE_ROWS
 from whaleish.rules.rule import OpView, Rule, Signature, TensorSpec, registry
 
-OURS = frozenset({GRADIENT, LOCAL_MEAN, LOCAL_MEAN_GRADIENT, MERGE_ROWS, *CONTROL})
-"""Op types that capture writes and that are none of TensorFlow's."""
+OURS = frozenset({GRADIENT, LOCAL_MEAN, LOCAL_MEAN_GRADIENT, MERGE_ROWS, TO_DEVICE, TO_HOST, *CONTROL})
+"""Op types that capture and passes write and that are none of TensorFlow's."""
 
 __all__ = ["OURS", "OpView", "Rule", "Signature", "TensorSpec", "registry"]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from whaleish.offloading import KINDS, OFFLOAD
 from whaleish.schedule import check_given
 from whaleish.scopes.nesting import ScopeError, written
 
@@ -163,6 +164,21 @@ def recompute() -> ScopeContext:
     repeat each is best put into a scope of its own. Inside a segment there may be others.
     """
     return _scope("recompute")
+
+
+def offload(kinds: str | Sequence[str] = KINDS) -> ScopeContext:
+    """What ops inside make for the backward, and what optimizers keep of their weights, is in the host's memory.
+
+    Args:
+      kinds: "activations": what ops inside make and the backward reads is copied to the host, and back a little before
+        it is read; "slots": what the updates of the variables used inside keep lies in the host's memory, and is copied
+        to the device when the gradient is there. One of the two, or both. Tensors of fewer than 4,096 elements stay.
+    """
+    given = _listed([kinds] if isinstance(kinds, str) else kinds)
+    if not given or not set(given) <= set(KINDS):
+        allowed = " or ".join(f'"{kind}"' for kind in KINDS)
+        raise ScopeError(f"wh.offload({kinds!r}): give {allowed}, or leave it out for both")
+    return _scope(OFFLOAD, kinds=tuple(sorted(set(given))) if len(set(given)) < len(KINDS) else None)
 
 
 def auto() -> ScopeContext:

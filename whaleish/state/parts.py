@@ -82,7 +82,7 @@ class Parts:
     ) -> None:
         """Makes storage, yet without values, for each part that lives here, on its device: `devices[part]`."""
         self.mesh, self.layout, self.shape, self.dtype = mesh, layout, shape, dtype
-        self.numbers = tuple(devices)
+        self.numbers, self._devices = tuple(devices), dict(devices)
         made: dict[int, tf_private.Resource] = {}
         for part in self.numbers:
             key = mesh.first_alike(part, layout)
@@ -94,6 +94,10 @@ class Parts:
         self._stored = {
             part: resource for part, resource in reversed(tuple(zip(self.numbers, self.resources, strict=True)))
         }
+
+    def are_as(self, layout: Layout, mesh: Mesh, devices: Mapping[int, str]) -> bool:
+        """Whether they lie so; `devices` as they were given."""
+        return (self.layout, self.mesh, self._devices) == (layout, mesh, devices)
 
     def distinct(self) -> list[tuple[int, tf_private.Resource]]:
         """Each storage once, with the first part that uses it."""

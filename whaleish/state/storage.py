@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from whaleish import world as world_
 from whaleish.mesh import Mesh
+from whaleish.offloading import HOST
 from whaleish.sbp import Layout, format_layout, is_whole
 from whaleish.state.assigned import note_move
 from whaleish.state.parts import Parts
@@ -92,13 +93,15 @@ def settle_all() -> None:
             variable.settle()
 
 
-def lay_out(variable: tf.Variable, layout: Layout, mesh: Mesh) -> Storage:
+def lay_out(variable: tf.Variable, layout: Layout, mesh: Mesh, on_host: bool = False) -> Storage:
     """Stores a variable so, keeping its value, and frees the storage it had. Of a deferred one this makes the value.
 
     What is whole on all devices of the world is *in place*: the variable's own storage, under its own handle, on every
     rank. Nothing is copied then, unless the variable was in parts before. All else lies in the parts of the mesh, and
     devices that the mesh has not store nothing: what is whole on some devices is on the first of them when the process
     is alone (in place, if that is where it is anyway), and over several processes each of those ranks has a copy.
+
+    What is to lie `on_host` is in the host's memory, in the same parts; where devices are CPUs that may be where it is.
 
     Over several processes all ranks must call it, whether the mesh has their devices or not; leaving parts is a
     collective.
@@ -107,17 +110,17 @@ def lay_out(variable: tf.Variable, layout: Layout, mesh: Mesh) -> Storage:
       ValueError: the layout does not fit the mesh or the shape, or the variable cannot be laid out.
     """
     _check_mesh(variable.name, layout, mesh)
-    in_place = _in_place(variable, layout, mesh)
+    in_place = _in_place(variable, layout, mesh, on_host)
     if not isinstance(variable, LaidOutVariable):
         if in_place:
             return storage(variable)
         raise not_laid_out(variable, layout)
     _check_shape(variable, layout, in_place)
-    if variable.in_parts and (variable.parts.layout, variable.parts.mesh) == (layout, mesh):
+    if variable.in_parts and variable.parts.are_as(layout, mesh, _devices(mesh, on_host)):
         return storage(variable)
     variable.settle()
     if not in_place:
-        _move_into_parts(variable, layout, mesh)
+        _move_into_parts(variable, layout, mesh, on_host)
         moves.count += 1
     elif variable.in_parts:
         variable.store_in_place(variable.logical_value())
@@ -128,9 +131,8 @@ def lay_out(variable: tf.Variable, layout: Layout, mesh: Mesh) -> Storage:
     return storage(variable)
 
 
-def _move_into_parts(variable: LaidOutVariable, layout: Layout, mesh: Mesh) -> None:
-    world = world_.world()
-    devices = {part: world.devices[0 if world.distributed else mesh.device(part)] for part in _parts_here(mesh)}
+def _move_into_parts(variable: LaidOutVariable, layout: Layout, mesh: Mesh, on_host: bool) -> None:
+    world, devices = world_.world(), _devices(mesh, on_host)
     name = variable.name.removesuffix(":0")
     parts = Parts(mesh, layout, variable.shape, variable.dtype, devices=devices, name=name)
     if variable.deferred:
@@ -144,16 +146,26 @@ def _move_into_parts(variable: LaidOutVariable, layout: Layout, mesh: Mesh) -> N
     variable.store_in_parts(parts, pieces, Exchange(variable.name) if world.distributed else None)
 
 
+def _devices(mesh: Mesh, on_host: bool) -> dict[int, str]:
+    """Where each part of a mesh that lives in this process is stored."""
+    world = world_.world()
+    own = {part: world.devices[0 if world.distributed else mesh.device(part)] for part in _parts_here(mesh)}
+    return dict.fromkeys(own, HOST) if on_host else own
+
+
 def _parts_here(mesh: Mesh) -> tuple[int, ...]:
     """The parts of a mesh that live in this process."""
     world = world_.world()
     return tuple(part for part in range(mesh.size) if not world.distributed or mesh.device(part) == world.rank)
 
 
-def _in_place(variable: tf.Variable, layout: Layout, mesh: Mesh) -> bool:
+def _in_place(variable: tf.Variable, layout: Layout, mesh: Mesh, on_host: bool) -> bool:
     """Whether the variable's own storage is where the layout wants it; the same on all ranks."""
     world = world_.world()
-    there = not world.distributed and variable.handle.device.endswith(world.devices[mesh.devices[0]])
+    if on_host and not variable.handle.device.endswith(HOST):
+        return False
+    device = HOST if on_host else world.devices[0 if world.distributed else mesh.devices[0]]
+    there = not world.distributed and variable.handle.device.endswith(device)
     return is_whole(layout) and (there or len(mesh.devices) == world.size)
 
 
