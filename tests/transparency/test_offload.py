@@ -180,7 +180,7 @@ def test_backward_reads_copies_that_come_in_time(net: str) -> None:
         {i for i in waits_for(graph, index) if graph.ops[i].phase == BACKWARD and graph.ops[i].type != TO_DEVICE}
         for index in fetched
     ]
-    assert sum(map(bool, backward)) >= len(fetched) - 3, "all but the first wait for the backward"
+    assert sum(map(bool, backward)) >= len(fetched) - 5, "all but the first wait for the backward"
     assert len({len(ops) for ops in backward}) > len(fetched) // 3, "not all at once"
 
 
