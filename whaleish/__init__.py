@@ -25,6 +25,7 @@ _HOMES = {
     "half": "whaleish.scopes",
     "init": "whaleish.world",
     "is_chief": "whaleish.world",
+    "keras": "whaleish.keras",
     "layout": "whaleish.stated",
     "local_statistics": "whaleish.scopes",
     "offload": "whaleish.scopes",

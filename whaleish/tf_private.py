@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -47,6 +48,23 @@ def call_function(name: str, inputs: Sequence[tf.Tensor], num_outputs: int) -> l
     """Runs a registered function."""
     with record.stop_recording():
         return context.context().call_function(name.encode(), list(inputs), num_outputs) or []  # it gives None for none
+
+
+def global_seed() -> int | None:
+    """What `tf.random.set_seed` set last."""
+    return context.global_seed()
+
+
+@contextlib.contextmanager
+def under_global_seed(seed: int) -> Iterator[None]:
+    """As after `tf.random.set_seed(seed)`, for a while; then all goes on as it was."""
+    here = context.context()
+    before = here._seed, here._rng
+    here._set_global_seed(seed)
+    try:
+        yield
+    finally:
+        here._seed, here._rng = before
 
 
 def tape_is_recording() -> bool:

@@ -1,0 +1,5 @@
+"""Keras models on all devices: `wh.keras.distribute`."""
+
+from whaleish.keras.distribute import distribute
+
+__all__ = ["distribute"]

@@ -1,0 +1,69 @@
+"""The loops of a distributed model, over several processes: `fit`, `evaluate` and `predict` of all ranks are one.
+
+All ranks shuffle alike, by the seed of the chief, and the chief alone shows how far they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+
+from whaleish import tf_private
+from whaleish.agreement import AGREE_TIMEOUT
+from whaleish.meeting import AbsentError, Meeting
+from whaleish.world import world
+
+LOOPS = ("fit", "evaluate", "predict")
+
+
+def join_loops(model: keras.Model) -> None:
+    """From now on the model's loops are those of all ranks. Does nothing where a process is alone."""
+    if world().distributed:
+        for name in LOOPS:
+            object.__setattr__(model, name, _joined(model, name))
+
+
+def _joined(model: keras.Model, name: str) -> Callable[..., Any]:
+    loop = getattr(model, name)
+    signature = inspect.signature(loop)
+    running = False
+
+    @functools.wraps(loop)
+    def joined(*args: Any, **kwargs: Any) -> Any:
+        nonlocal running
+        given = signature.bind(*args, **kwargs)
+        if running or "_use_cached_eval_dataset" in kwargs:  # one that another one runs
+            return loop(*args, **kwargs)
+        if world().rank:
+            given.arguments["verbose"] = 0
+        running = True
+        try:
+            with _shuffling_alike(f"{name} of the model {model.name!r}"):
+                return loop(*given.args, **given.kwargs)
+        finally:
+            running = False
+
+    return joined
+
+
+@contextlib.contextmanager
+def _shuffling_alike(what: str) -> Iterator[None]:
+    """While the context is open, random numbers of TensorFlow are the same on all ranks: the chief's."""
+    own = tf_private.global_seed()
+    given = os.urandom(4) if own is None else (own % (1 << 32)).to_bytes(4, "big")
+    meeting: Meeting[bytes] = Meeting.numbered("keras.loop", given)
+    try:
+        chosen = meeting.attend(AGREE_TIMEOUT, lambda seeds: seeds[0])
+    except AbsentError as error:
+        raise AbsentError(
+            f"{what}: {error} A distributed model's loops belong to all ranks together; call it on every rank"
+        ) from error
+    seed = int.from_bytes(chosen, "big")
+    with contextlib.nullcontext() if seed == own else tf_private.under_global_seed(seed):
+        yield
