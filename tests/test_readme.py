@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"
 LAYOUTS = ROOT / "docs" / "layouts.md"
 PIPELINES = ROOT / "docs" / "pipelines.md"
+KERAS = ROOT / "docs" / "keras.md"
 MEMORY = ROOT / "docs" / "memory.md"
 CALL = "(inputs[:64], labels[:64])"
 SAMPLES = f"print(train_step.explain{CALL}, train_step.plan_for{CALL}, sep='\\n')"
@@ -65,6 +66,11 @@ def test_the_step_in_stages_explains_itself_and_learns(tmp_path: pathlib.Path) -
 def test_the_deferred_model_trains_in_parts(tmp_path: pathlib.Path) -> None:
     (program,) = (block for block in blocks(MEMORY, "python") if "wh.deferred()" in block)
     (shown,) = (block for block in blocks(MEMORY) if "deferred:" in block)
+    assert output_of(program, "example.py", tmp_path) == shown.splitlines()
+
+
+def test_the_keras_model_trains(tmp_path: pathlib.Path) -> None:
+    (program,), (shown,) = blocks(KERAS, "python"), blocks(KERAS)
     assert output_of(program, "example.py", tmp_path) == shown.splitlines()
 
 
