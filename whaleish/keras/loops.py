@@ -16,6 +16,7 @@ import keras
 
 from whaleish import tf_private
 from whaleish.agreement import AGREE_TIMEOUT
+from whaleish.keras.writing import without_writing
 from whaleish.meeting import AbsentError, Meeting
 from whaleish.world import world
 
@@ -42,6 +43,7 @@ def _joined(model: keras.Model, name: str) -> Callable[..., Any]:
             return loop(*args, **kwargs)
         if world().rank:
             given.arguments["verbose"] = 0
+            given.arguments["callbacks"] = without_writing(given.arguments.get("callbacks"))
         running = True
         try:
             with _shuffling_alike(f"{name} of the model {model.name!r}"):
