@@ -11,6 +11,7 @@ from typing import Any
 from whaleish.graph import FORWARD, LogicalGraph, Scope, ScopePath
 from whaleish.sbp import Layout, parse_layout
 from whaleish.scopes import ScopeContext, check
+from whaleish.scopes.half import HalfContext
 
 Rules = Mapping[str, ScopeContext | Sequence[ScopeContext] | str]
 """Regular expression -> scopes, outer to inner, for ops of such names; or a layout, for variables."""
@@ -41,6 +42,11 @@ def parse_rules(rules: Rules) -> list[NameRule]:
             found.append(NameRule(pattern, layout=parse_layout(given)))
             continue
         scopes: tuple[Any, ...] = tuple(given) if isinstance(given, Sequence) else (given,)
+        if any(isinstance(scope, HalfContext) for scope in scopes):
+            raise TypeError(
+                f"rules: {text!r} is given wh.half, which changes what is computed and cannot be entered afterwards. "
+                "Enter it in the step or in the call of a layer, or make the model with a mixed dtype policy"
+            )
         if not scopes or not all(isinstance(scope, ScopeContext) for scope in scopes):
             raise TypeError(
                 f"rules: {text!r} is given {given!r}; give a scope (wh.split()), several from outer to inner, or a "

@@ -94,10 +94,23 @@ def test_damaged_everywhere(saved, tmp_path):
         Path(file).write_bytes(whole[file])
     assert noticed + right == 120
     assert noticed > 60
+    Path(data).write_bytes(whole[data][:8])
+    with pytest.raises(CheckpointError) as cut:
+        wh.checkpoint.restore(path, objects)
+    for said in ("ckpt-1 is damaged", "v/.ATTRIBUTES", "ckpt-1.data-00000-of-00001 (", "prefix of another checkpoint"):
+        assert said in str(cut.value)
     os.remove(data)
     with pytest.raises(CheckpointError, match=r"ckpt-1 is damaged: .*No such file"):
         wh.checkpoint.restore(path, objects)
     unchanged(objects)
+
+
+def test_what_no_checkpoint_is_made_of(tmp_path):
+    variable = tf.Variable([1.5, 2.5])
+    for given in (variable, [variable], {1: variable}, {"a": 3}):
+        with pytest.raises(CheckpointError, match="give a dict of names and objects") as refused:
+            wh.checkpoint.save(tmp_path, given)
+        assert "1.5" not in str(refused.value)
 
 
 def test_one_without_objects(tmp_path):
@@ -159,7 +172,7 @@ def test_what_cannot_be_saved(tmp_path):
         with pytest.raises(CheckpointError, match="keep="):
             wh.checkpoint.save(tmp_path, {"v": v}, keep=keep)
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match=r"no checkpoint can be saved in .*file"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint was saved in .*Give a folder in which files can be made"):
         wh.checkpoint.save(tmp_path / "file", {"v": v})
     assert wh.checkpoint.save(tmp_path, {"v": v}).path == str(tmp_path / "ckpt-2")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -238,3 +240,48 @@ def test_activations_of_one_micro_batch_at_a_time() -> None:
     whole, accumulated = (int(run_fresh(SCRIPT, count, timeout=120).split()[-1]) for count in ("1", "8"))
     assert whole > 200_000
     assert accumulated < 0.5 * whole
+
+
+WHOLE_RESULTS = {
+    "returned, in a split": lambda y: y,
+    "the largest": lambda y: tf.math.top_k(tf.reshape(y, [-1]), 5),
+    "which is the largest": lambda y: tf.argmax(tf.reshape(y, [-1])),
+    "softmax over the batch": lambda y: tf.nn.softmax(y, axis=0),
+    "sorted": lambda y: tf.sort(y[:, 0]),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE_RESULTS)
+def test_what_is_made_of_all_micro_batches_and_returned(name: str) -> None:
+    """It is there after the last, and no micro-batch waits for it, or for what is cut of it."""
+    results = []
+    for scoped in (False, True):
+        weight = tf.Variable(tf.random.stateless_normal((64, 64), (1, 1), dtype=tf.float64) * 0.1)
+
+        def step(x, weight=weight, scoped=scoped):
+            with wh.accumulate(3) if scoped else contextlib.nullcontext(), tf.GradientTape() as tape:
+                with wh.split() if scoped and "split" in name else contextlib.nullcontext():
+                    y = tf.nn.gelu(x @ weight)
+                loss = tf.reduce_mean(tf.square(y - x))
+            weight.assign_sub(tape.gradient(loss, weight))
+            return loss, WHOLE_RESULTS[name](y)
+
+        x = tf.random.stateless_normal((50, 64), (3, 4), dtype=tf.float64)
+        made = (wh.function if scoped else tf.function)(step)(x)
+        results.append([*map(np.asarray, tf.nest.flatten(made)), weight.numpy()])
+    for ours, theirs in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_a_loss_of_what_is_made_of_all_micro_batches_is_refused() -> None:
+    weight = tf.Variable(tf.eye(64))
+
+    @wh.function
+    def step(x):
+        with wh.accumulate(3), tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.math.top_k(tf.reshape(tf.tanh(x @ weight), [-1]), 5)[0])
+        weight.assign_sub(tape.gradient(loss, weight))
+        return loss
+
+    with pytest.raises(ValueError, match="runs for each micro-batch and needs TopKV2"):
+        step(tf.ones((48, 64)))

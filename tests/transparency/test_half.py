@@ -7,6 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
+import whaleish as wh
 from tests.products import pairwise
 from tests.transparency.halved import (
     GROWS_AFTER,
@@ -114,3 +115,8 @@ def test_half_as_much_is_sent(zero: int, policy: bool, world_of: int) -> None:
     """Gradients are summed, and weights under zero=3 gathered, in half precision; new weights of others are float32."""
     share = sent_in("bfloat16", policy, zero) / sent_in("float32", policy, zero)
     assert share <= (0.51 if zero in (0, 3) else 0.76)
+
+
+def test_half_by_name_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"wh\.half, which changes what is computed .* Enter it in the step"):
+        wh.function(lambda x: x, rules={"dense": wh.half()})

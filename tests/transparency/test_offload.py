@@ -51,9 +51,7 @@ def test_same_as_without(net: str, way: str) -> None:
     assert slots >= 4
 
 
-@pytest.mark.parametrize(
-    ("net", "way"), either([("nested", "replica"), ("attention", "pipeline")], itertools.product(NETS, BOTH_WAYS))
-)
+@pytest.mark.parametrize(("net", "way"), [("nested", "replica"), ("attention", "pipeline"), ("batch_norm", "local")])
 def test_with_recomputation(net: str, way: str) -> None:
     """What segments are given waits on the host, and what they make again does not."""
     with as_written():
@@ -92,6 +90,7 @@ def _on_rank():
 
 @pytest.mark.parametrize(
     *pairwise(
+        whole=("rule", "scopes"),
         rule=either(["sgd", "adamw", "scaled"], RULES),
         zero=[0, 1, 3],
         scopes=either(["replica", "replica x accumulate(3)", "pipeline(3)"], SCOPES),
@@ -102,7 +101,7 @@ def test_optimizers_and_zero(rule: str, zero: int, scopes: str) -> None:
     if zero and scopes != "split":
         check(found, zero, scopes, parts_of(scopes, 4))
     assert max(found.losses, found.variables) <= 1e-9
-    assert found.on_host == (0 if rule == "adafactor" else 1), "all that is kept elementwise for a large weight"
+    assert found.on_host == 1, "all that is kept elementwise for a large weight"
 
 
 @pytest.mark.ranks
@@ -226,7 +225,8 @@ def test_estimate_and_explain() -> None:
     assert held.peak < without.peak - 0.5 * without["slots"]
     text = step.explain(*given)
     assert "on the host" in text
-    assert text.count(" of activations, ") == text.count(" of slots, ") == 4
+    assert text.count(" of activations, ") == text.count(" of slots, ") == 1
+    assert text.count(", entered 4 times") == 2
     assert "recomputing.py" in text.split("what waits in the host's memory:")[1]
     assert 'wh.offload("slots")' in plain.explain(*given)
     assert 'wh.offload("slots")' not in text
@@ -282,10 +282,10 @@ def test_steps_that_differ_in_it_share_variables_and_checkpoints(tmp_path) -> No
         np.testing.assert_allclose(found, expected[2:], rtol=1e-9)
 
 
-@pytest.mark.parametrize("given", ["weights", (), 3, ("slots", "gradients")])
+@pytest.mark.parametrize("given", [("weights",), ((),), (3,), ("slots", "gradients"), (["slots"],)])
 def test_kinds_that_are_none(given: Any) -> None:
-    with pytest.raises(ValueError, match=r"give \"activations\" or \"slots\", or leave it out for both"):
-        wh.offload(given)
+    with pytest.raises(ValueError, match=r"give \"activations\" or \"slots\", or nothing for both"):
+        wh.offload(*given)
 
 
 def test_a_pipeline_that_runs_its_forward_again() -> None:

@@ -98,7 +98,7 @@ def begin(folder: Path) -> Writing:
             lock.release()
             raise
     except OSError as error:
-        raise CheckpointError(f"no checkpoint can be saved in {str(folder)!r}: {error}") from error
+        raise CheckpointError(f"{error}. Give a folder in which files can be made") from error
     return Writing(folder, work, number, lock)
 
 

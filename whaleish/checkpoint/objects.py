@@ -38,14 +38,14 @@ def root_of(objects: Any) -> tf.train.Checkpoint:
     remedy = 'give a dict of names and objects, such as {"model": model, "optimizer": optimizer}'
     if objects is None or (isinstance(objects, Mapping) and not objects):
         raise TypeError(f"objects={objects!r} is nothing to make a checkpoint of; {remedy}")
+    named = isinstance(objects, Mapping)
     try:
-        if isinstance(objects, Mapping):
-            return tf.train.Checkpoint(**objects)
-        return tf.train.Checkpoint(root=objects)
+        return tf.train.Checkpoint(**objects) if named else tf.train.Checkpoint(root=objects)
     except (AttributeError, TypeError, ValueError) as error:
-        reason = str(error).partition(" If you believe")[0]
+        # Of what is no dict of objects TensorFlow says nothing that would help, and prints all values that it holds.
+        reason = f" ({str(error).partition(' If you believe')[0]})" if named else ""
         raise TypeError(
-            f"objects of type {type(objects).__name__} are not what a checkpoint can be made of ({reason}); {remedy}"
+            f"objects of type {type(objects).__name__} are not what a checkpoint can be made of{reason}; {remedy}"
         ) from None
 
 

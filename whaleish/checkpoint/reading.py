@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -69,6 +70,21 @@ def read(prefix: Path, wanted: Sequence[Read]) -> list[tuple[Read, tf.Tensor]]:
     if failures:
         raise CheckpointError(f"{prefix} is damaged:\n" + lines(failures))
     return found
+
+
+def unreadable(prefix: Path, reader: Any, values: Sequence[objects_.Value]) -> list[str]:
+    """Of variables that a checkpoint has under the keys that they would have in it, those that cannot be read."""
+    shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    failures = []
+    for value in values:
+        variable = value.variable
+        known = variable is not None and shapes.get(value.key) == variable.shape and variable.shape.is_fully_defined()
+        if known and dtypes[value.key] == variable.dtype:  # of others TensorFlow might believe what is damaged
+            try:
+                _restore(prefix, [Read(Pair(value, value.key, value.key, tuple(variable.shape)), None, "", 0)])
+            except tf.errors.OpError as error:
+                failures.append(f"{value.key}: {plain(error)}")
+    return failures
 
 
 def _restore(prefix: Path, batch: Sequence[Read]) -> list[tf.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from whaleish.checkpoint import objects as objects_
 from whaleish.checkpoint import ranks, tf_private
 from whaleish.checkpoint.errors import CheckpointError
 from whaleish.checkpoint.matching import Match, match
-from whaleish.checkpoint.reading import Read, lines, plain, read, reads
+from whaleish.checkpoint.reading import Read, lines, plain, read, reads, unreadable
 from whaleish.checkpoint.saving import finish
 from whaleish.state import forget_assigned
 
@@ -86,7 +87,10 @@ def restore(directory: Any, objects: Any, *, partial: bool = False) -> Restored:
             for what, work in (("read", reading.read), ("restored", reading.commit))
         ):
             return Restored(str(prefix), reading.match.waiting, reading.match.left_out, reading.status)
-    raise CheckpointError(f"{explain}: {prefix} is recorded as the latest, and its files are not there")
+    raise CheckpointError(
+        f"{explain}: {prefix} is recorded as the latest, and its files are not there, in {_shown(prefix.parent)}. "
+        f"{_ANOTHER}"
+    )
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,7 @@ class _Reading:
                 f"{self._prefix} is a checkpoint of names and values without objects, as tf.compat.v1.train.Saver "
                 "writes; restore it with tf.train.Checkpoint into objects in place, and save these"
             )
-        graph = _graph(reader, self._prefix)
+        graph = _graph(reader, self._prefix, self._local.values)
         dtypes = reader.get_variable_to_dtype_map()
         self.match = match(self._local.root, self._local.values, graph, shapes, dtypes)
         _refuse(self.match, self._prefix, self._partial)
@@ -205,14 +209,21 @@ def _open(prefix: Path) -> Any:
     try:
         return tf.train.load_checkpoint(str(prefix))
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
-        raise CheckpointError(f"{_index(prefix)} cannot be read: {plain(error)}") from error
+        raise CheckpointError(
+            f"{_index(prefix)} cannot be read: {plain(error)}. {_ANOTHER}: in {_shown(prefix.parent)}"
+        ) from error
 
 
-def _graph(reader: Any, prefix: Path) -> tf_private.ObjectGraph:
+def _graph(reader: Any, prefix: Path, values: list[objects_.Value]) -> tf_private.ObjectGraph:
     try:
         return tf_private.ObjectGraph.FromString(reader.get_tensor(tf_private.GRAPH_KEY))
     except Exception as error:  # TensorFlow's, or the parser's
-        raise CheckpointError(f"{prefix} is damaged: what objects it is of cannot be read: {plain(error)}") from error
+        unread = unreadable(prefix, reader, values)
+        others = f", nor can {len(unread)} of its values:\n{lines(unread)}\n" if unread else ". "
+        raise CheckpointError(
+            f"{prefix} is damaged: what objects it is of cannot be read: {plain(error)}{others}Its values are in "
+            f"{_sizes(prefix)}. {_ANOTHER}: in {_shown(prefix.parent)}"
+        ) from error
 
 
 def _refuse(found: Match, prefix: Path, partial: bool) -> None:
@@ -222,8 +233,18 @@ def _refuse(found: Match, prefix: Path, partial: bool) -> None:
         said += [("not in the checkpoint", found.missing), ("in the checkpoint and not here", found.extra)]
     wrong = [f"{what} ({len(names)}):\n{lines(names)}" for what, names in said if names]
     if wrong:
-        remedy = "" if found.wrong else "\nTo restore the others, say partial=True."
-        raise CheckpointError(f"{prefix} is of other objects. Variables that are\n" + "\n".join(wrong) + remedy)
+        remedy = "To restore the others, say partial=True."
+        remedy = "Make them as they were when it was saved." if found.wrong else remedy
+        raise CheckpointError(f"{prefix} is of other objects. Variables that are\n" + "\n".join([*wrong, remedy]))
+
+
+_ANOTHER = "Give the prefix of another checkpoint, folder/ckpt-7 say"
+
+
+def _sizes(prefix: Path) -> str:
+    """The files that hold values, with their bytes."""
+    files = sorted(prefix.parent.glob(f"{glob.escape(prefix.name)}.data-*"))
+    return ", ".join(f"{file.name} ({file.stat().st_size:,} bytes)" for file in files) or "no file that is there"
 
 
 def _index(prefix: Path) -> Path:

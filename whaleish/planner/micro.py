@@ -26,8 +26,7 @@ def needed_whole(facts: Facts, taken: Sequence[Candidate], whole: set[int], apar
 
     Args:
       taken: the candidate of each op on an axis of time.
-      apart: whether micro-batches run in functions of their own, so that what decides on a body decides for all of it,
-        and no op makes something of all of them inside.
+      apart: whether micro-batches run in functions of their own, so that what decides on a body decides for all of it.
 
     Raises:
       PlanError: an op needs all micro-batches in the middle of each; names both ends.
@@ -61,8 +60,8 @@ def needed_whole(facts: Facts, taken: Sequence[Candidate], whole: set[int], apar
         late[index] = next(iter(inherited.values()), index if gathers else next(iter(waits.values())))
         if not once:
             found.add(_instead(facts, index, waits))
-    if apart:
-        found |= {index for index, candidate in enumerate(taken) if candidate.expands}
+    # What an op makes of all parts inside itself is there after the last, and then the op goes on for each.
+    found |= {index for index, candidate in enumerate(taken) if candidate.expands}
     for index in late if apart else ():
         if graph.ops[index].type in (CONDITION, LOOP):
             found |= {other for other in bodies(graph, index) if not _is_whole(taken[other])}

@@ -36,7 +36,8 @@ class Move:
 def find_moves(graph: LogicalGraph, plan: Plan) -> dict[tuple[int, Layout], Move]:
     """(tensor, target layout) -> move, in the order in which the ops first need them.
 
-    A tensor that some reader needs whole is made whole first, and its other layouts are then cut from that.
+    A tensor that some reader needs whole is made whole first, and its other layouts are then cut from that. What a
+    micro-batch reads is not cut from what is joined of all of them: that is there only after the last.
     """
     made: dict[int, Layout] = {}
     wanted: dict[int, dict[Layout, int]] = {}
@@ -50,6 +51,7 @@ def find_moves(graph: LogicalGraph, plan: Plan) -> dict[tuple[int, Layout], Move
             continue
         wanted.setdefault(tensor, {}).setdefault(layout, -1)
     moves: dict[tuple[int, Layout], Move] = {}
+    times = [number for number, axis in enumerate(plan.mesh.axes) if axis.time and axis.size > 1]
     for tensor, readers in wanted.items():
         held = [made[tensor]]
         spec = graph.tensors[tensor]
@@ -58,11 +60,17 @@ def find_moves(graph: LogicalGraph, plan: Plan) -> dict[tuple[int, Layout], Move
             if layout in held:
                 continue
             shape = spec.shape or ()
-            routes = [(have, find_route(plan.mesh, have, layout, shape, nbytes)) for have in held]
+            early = [have for have in held if not any(_joins(made[tensor], have, layout, time) for time in times)]
+            routes = [(have, find_route(plan.mesh, have, layout, shape, nbytes)) for have in early]
             volume, collectives, source = min((_cost(route, have) for have, route in routes), key=lambda cost: cost[:2])
             moves[tensor, layout] = Move(tensor, source, layout, volume, reader, collectives)
             held.append(layout)
     return moves
+
+
+def _joins(made: Layout, have: Layout, layout: Layout, time: int) -> bool:
+    """Whether a layout is of all micro-batches, of a tensor that each makes and that each reads in another layout."""
+    return have[time].is_broadcast and not (made[time].is_broadcast or layout[time].is_broadcast)
 
 
 def merged_moves(graph: LogicalGraph, plan: Plan) -> list[Move]:

@@ -12,22 +12,24 @@ from whaleish.tables import bytes_text
 
 
 def offloaded_lines(graph: LogicalGraph, plan: Plan) -> list[str]:
-    """A line for each scope and kind, bytes of all devices together; none where nothing is asked for.
+    """A line for each place where the scope is entered, and kind, with bytes of all devices together.
 
     Args:
       graph, plan: with their passes behind them, not expanded.
     """
-    scopes = dict.fromkeys(scope for path in graph.scopes for scope in path if scope.kind == OFFLOAD)
+    scopes: dict[str, list[Scope]] = {}
+    for scope in dict.fromkeys(scope for path in graph.scopes for scope in path if scope.kind == OFFLOAD):
+        scopes.setdefault(graph.begin(scope), []).append(scope)
     found = {ACTIVATIONS: _activations(graph, plan), SLOTS: _slots(graph, plan)}
     lines = []
-    for scope in scopes:
+    for begin, alike in scopes.items():
+        by = f"wh.offload(){begin}" + (f", entered {len(alike)} times" if len(alike) > 1 else "")
         for kind, sizes in found.items():
-            own = sizes.get(scope, [])
+            own = [size for scope in alike for size in sizes.get(scope, ())]
             if own:
-                lines.append(f"  {len(own)} of {kind}, {bytes_text(sum(own))}, of wh.offload(){graph.begin(scope)}")
-            elif any(offloading(path, kind) == scope for path in graph.scopes):
-                why = _WHY_NONE[kind]
-                lines.append(f"  no {kind} of wh.offload(){graph.begin(scope)}: {why}")
+                lines.append(f"  {len(own)} of {kind}, {bytes_text(sum(own))}, of {by}")
+            elif any(offloading(path, kind) in alike for path in graph.scopes):
+                lines.append(f"  no {kind} of {by}: {_WHY_NONE[kind]}")
     return ["what waits in the host's memory:", *lines] if lines else []
 
 

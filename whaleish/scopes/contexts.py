@@ -166,19 +166,19 @@ def recompute() -> ScopeContext:
     return _scope("recompute")
 
 
-def offload(kinds: str | Sequence[str] = KINDS) -> ScopeContext:
+def offload(*kinds: str) -> ScopeContext:
     """What ops inside make for the backward, and what optimizers keep of their weights, is in the host's memory.
 
     Args:
       kinds: "activations": what ops inside make and the backward reads is copied to the host, and back a little before
         it is read; "slots": what the updates of the variables used inside keep lies in the host's memory, and is copied
-        to the device when the gradient is there. One of the two, or both. Tensors of fewer than 4,096 elements stay.
+        to the device when the gradient is there. Without any, both. Tensors of fewer than 4,096 elements stay.
     """
-    given = _listed([kinds] if isinstance(kinds, str) else kinds)
-    if not given or not set(given) <= set(KINDS):
+    if not all(isinstance(kind, str) and kind in KINDS for kind in kinds):
         allowed = " or ".join(f'"{kind}"' for kind in KINDS)
-        raise ScopeError(f"wh.offload({kinds!r}): give {allowed}, or leave it out for both")
-    return _scope(OFFLOAD, kinds=tuple(sorted(set(given))) if len(set(given)) < len(KINDS) else None)
+        raise ScopeError(f"wh.offload({', '.join(map(repr, kinds))}): give {allowed}, or nothing for both")
+    given = tuple(sorted(set(kinds or KINDS)))
+    return _scope(OFFLOAD, kinds=given if len(given) < len(KINDS) else None)
 
 
 def auto() -> ScopeContext:
