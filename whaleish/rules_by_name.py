@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -116,4 +117,14 @@ def _refuse(graph: LogicalGraph, rule: NameRule) -> None:
     if any(rule.pattern.search(name) for name in names):
         raise ValueError(f"rules: every {kind} in whose name {rule.pattern.pattern!r} is found has an earlier rule")
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-    raise ValueError(f"rules: {rule.pattern.pattern!r} is found in the name of no {kind}. There are {shown}")
+    near = _nearest(rule.pattern.pattern, names)
+    hint = f"; the nearest are in {', '.join(near)}" if near else ""
+    raise ValueError(f"rules: {rule.pattern.pattern!r} is found in the name of no {kind}{hint}. There are {shown}")
+
+
+def _nearest(pattern: str, names: Sequence[str]) -> list[str]:
+    """The parts of names, between slashes, that look most like what a pattern says."""
+    words = [word for word in re.split(r"[^\w]+", pattern) if word]
+    parts = dict.fromkeys(part for name in names for part in name.split("/"))
+    found = (difflib.get_close_matches(word, parts, n=3) for word in words)
+    return list(dict.fromkeys(itertools.chain.from_iterable(found)))

@@ -106,7 +106,7 @@ def test_killed_before_any_change_to_the_folder(tmp_path):
 
 def test_a_folder_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match=r"no checkpoint can be saved in .*file"):
+    with pytest.raises(CheckpointError, match=r"file.*Give a folder in which files can be made"):
         folder.begin(tmp_path / "file" / "below")
 
 
