@@ -59,26 +59,32 @@ def test_ranks_of_different_seeds_shuffle_alike_and_one_of_them_shows_it(ranks) 
     assert (shown, hidden) == ([2], [0])
 
 
-def _only_the_first():
+def _late():
+    import time
+
     import whaleish
     from tests.keras.registry import REGISTRY
 
     whaleish.init()
     model, data = REGISTRY["mlp"]()
     whaleish.keras.distribute(model)
+    said = ""
     if whaleish.rank() == 0:
         try:
             model.fit(**data, verbose=0)
         except RuntimeError as error:
-            return str(error)
-    return ""
+            said = str(error)
+    else:
+        time.sleep(17)
+    return said, model.fit(**data, verbose=0).history["loss"]
 
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("ranks", [2], indirect=True)
-def test_a_loop_that_one_rank_alone_runs_ends(ranks) -> None:
-    said, _ = ranks.run(_only_the_first, timeout=60)
+def test_a_loop_that_one_rank_alone_runs_ends_and_may_begin_again(ranks) -> None:
+    (said, losses), (_, other) = ranks.run(_late, timeout=90)
     assert "belong to all ranks together" in said
+    assert losses == other
 
 
 def _saving(folder):

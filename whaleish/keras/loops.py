@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -33,6 +34,7 @@ def join_loops(model: keras.Model) -> None:
 def _joined(model: keras.Model, name: str) -> Callable[..., Any]:
     loop = getattr(model, name)
     signature = inspect.signature(loop)
+    start = _Start(f"{name} of the model {model.name!r}")
     running = False
 
     @functools.wraps(loop)
@@ -46,7 +48,7 @@ def _joined(model: keras.Model, name: str) -> Callable[..., Any]:
             given.arguments["callbacks"] = without_writing(given.arguments.get("callbacks"))
         running = True
         try:
-            with _shuffling_alike(f"{name} of the model {model.name!r}"):
+            with start.shuffling_alike():
                 return loop(*given.args, **given.kwargs)
         finally:
             running = False
@@ -54,18 +56,30 @@ def _joined(model: keras.Model, name: str) -> Callable[..., Any]:
     return joined
 
 
-@contextlib.contextmanager
-def _shuffling_alike(what: str) -> Iterator[None]:
-    """While the context is open, random numbers of TensorFlow are the same on all ranks: the chief's."""
-    own = tf_private.global_seed()
-    given = os.urandom(4) if own is None else (own % (1 << 32)).to_bytes(4, "big")
-    meeting: Meeting[bytes] = Meeting.numbered("keras.loop", given)
-    try:
-        chosen = meeting.attend(AGREE_TIMEOUT, lambda seeds: seeds[0])
-    except AbsentError as error:
-        raise AbsentError(
-            f"{what}: {error} A distributed model's loops belong to all ranks together; call it on every rank"
-        ) from error
-    seed = int.from_bytes(chosen, "big")
-    with contextlib.nullcontext() if seed == own else tf_private.under_global_seed(seed):
-        yield
+_serial = itertools.count()
+
+
+class _Start:
+    """Where all ranks begin a loop together. A rank that came alone, and gave up, may come again."""
+
+    def __init__(self, what: str) -> None:
+        self.what, self._name, self._times = what, f"whaleish.keras.loop.{next(_serial)}", itertools.count()
+        self._meeting: Meeting[bytes] | None = None
+
+    @contextlib.contextmanager
+    def shuffling_alike(self) -> Iterator[None]:
+        """While the context is open, random numbers of TensorFlow are the same on all ranks: the chief's."""
+        own = tf_private.global_seed()
+        if self._meeting is None:
+            given = os.urandom(4) if own is None else (own % (1 << 32)).to_bytes(4, "big")
+            self._meeting = Meeting(f"{self._name}.{next(self._times)}", given)
+        try:
+            chosen = self._meeting.attend(AGREE_TIMEOUT, lambda seeds: seeds[0])
+        except AbsentError as error:
+            raise AbsentError(
+                f"{self.what}: {error} A distributed model's loops belong to all ranks together; call it on every rank"
+            ) from error
+        self._meeting = None
+        seed = int.from_bytes(chosen, "big")
+        with contextlib.nullcontext() if seed == own else tf_private.under_global_seed(seed):
+            yield

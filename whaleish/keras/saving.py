@@ -44,10 +44,15 @@ def _joined(model: keras.Model, name: str) -> Callable[..., Any]:
         where = next(iter(given.arguments))
         target = os.path.abspath(os.fspath(given.arguments[where]))
         folder = _together(what, functools.partial(_new_folder, target))
-        try:
-            given.arguments[where] = os.path.join(folder, os.path.basename(target))
+        made = given.arguments[where] = os.path.join(folder, os.path.basename(target))
+
+        def write() -> None:
             save(*given.args, **given.kwargs)
-            _together(what, functools.partial(_take_place, given.arguments[where], target))
+            if world().rank == 0:
+                _take_place(made, target)
+
+        try:
+            _together(what, write)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -61,9 +66,7 @@ def _new_folder(target: str) -> str:
 
 
 def _take_place(made: str, target: str) -> None:
-    """What the chief wrote becomes what was to be written; with a folder the old one goes first."""
-    if world().rank:
-        return
+    """What was written becomes what was to be written; of a folder the old one goes first."""
     if os.path.isdir(made) and os.path.isdir(target):
         shutil.rmtree(target)
     os.replace(made, target)
@@ -71,11 +74,11 @@ def _take_place(made: str, target: str) -> None:
 
 def _together(what: str, act: Callable[[], Any]) -> Any:
     """Does something on each rank, and waits for the others; raises on all ranks if one of them could not."""
-    error: OSError | None = None
+    error: Exception | None = None
     result = None
     try:
         result = act()
-    except OSError as caught:
+    except Exception as caught:
         error = caught
     meeting: Meeting[list[bytes]] = Meeting.numbered("keras.save", bytes([error is not None]))
     try:
