@@ -8,6 +8,6 @@ try:
     import horovod.tensorflow  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f"whaleish.horovod needs Horovod, which this Python has not, or not for this TensorFlow ({error}). Run `whaleish "
-        "install-horovod`"
+        f"whaleish.horovod needs Horovod, which this Python has not, or not for this TensorFlow ({error}). Run "
+        "`whaleish install-horovod`"
     ) from error
