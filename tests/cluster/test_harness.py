@@ -169,7 +169,7 @@ def test_ranks_end_when_the_tests_are_killed():
     assert live(pids) == pids
     tests.kill()
     tests.wait()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 10
     while live(pids) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert live(pids) == []

@@ -1,5 +1,6 @@
 """One rank of a pool: runs the functions that the harness sends it, until the harness is gone."""
 
+import ctypes
 import faulthandler
 import gc
 import multiprocessing.connection
@@ -10,10 +11,14 @@ import traceback
 
 import cloudpickle
 
+PR_SET_PDEATHSIG = 1
+
 
 def main(address: str) -> None:
     # The harness asks for every thread's stack before it kills a rank that overstays.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    # An idle rank is stopped, and would not see the harness end: it ends with mpirun, whatever state it is in.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     connection = multiprocessing.connection.Client(address, authkey=bytes.fromhex(os.environ["WHALEISH_POOL_KEY"]))
     rank = start()
     gc.freeze()  # what TensorFlow made is here to stay; without this every collection walks it, half a second a call
