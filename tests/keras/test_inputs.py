@@ -59,23 +59,21 @@ def trained(given, distributed: bool, epochs: int = 1):
     return history.history["loss"], [weight.numpy() for weight in model.weights]
 
 
-@pytest.mark.parametrize("kind", GIVEN)
-def test_as_on_one_device(kind: str) -> None:
-    (loss, weights), (found, own) = trained(GIVEN[kind], False), trained(GIVEN[kind], True)
+def check(given, epochs: int = 1) -> None:
+    (loss, weights), (found, own) = trained(given, False, epochs), trained(given, True, epochs)
     np.testing.assert_allclose(found, loss, rtol=1e-5)
     for ours, theirs in zip(own, weights, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_as_on_one_device(kind: str) -> None:
+    check(GIVEN[kind])
 
 
 @pytest.mark.parametrize("rows", [1, 3, 9])
 def test_fewer_rows_than_devices(rows: int) -> None:
-    def given():
-        return {"x": X[:rows], "y": Y[:rows], "batch_size": 8}
-
-    (loss, weights), (found, own) = trained(given, False, 2), trained(given, True, 2)
-    np.testing.assert_allclose(found, loss, rtol=1e-5)
-    for ours, theirs in zip(own, weights, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+    check(lambda: {"x": X[:rows], "y": Y[:rows], "batch_size": 8}, 2)
 
 
 def test_batches_by_hand() -> None:

@@ -189,6 +189,19 @@ def functional(way: Way, segment: Scope) -> Net:
 NETS = {build.__name__: build for build in (batch_norm, layer_norm, attention, nested, functional)}
 
 
+FEW_WITH_WAYS = [
+    ("batch_norm", "plain"),
+    ("batch_norm", "local"),
+    ("nested", "split"),
+    ("attention", "2x2"),
+    ("attention", "accumulate"),
+    ("nested", "stages"),
+    ("layer_norm", "pipeline"),
+    ("functional", "zb-h1"),
+]
+"""A few nets, with most of the ways."""
+
+
 def make(net: str, way: str, segment: Scope) -> tuple[Net, Any]:
     """A net from a fixed seed and its step; `segment` is what its layers are in."""
     keras.utils.set_random_seed(7)

@@ -14,7 +14,7 @@ import tensorflow as tf
 import whaleish as wh
 from tests.products import either, pairwise
 from tests.transparency.precision import computing_in
-from tests.transparency.recomputing import BATCH, LENGTH, NETS, WAYS, WIDTH, as_written, compare, make
+from tests.transparency.recomputing import BATCH, FEW_WITH_WAYS, LENGTH, NETS, WAYS, WIDTH, as_written, compare, make
 from tests.transparency.sharded import RULES, SCOPES, train
 from tests.transparency.test_zero import check, parts_of
 from tests.transparency.zoo import nested
@@ -24,17 +24,7 @@ from whaleish.rules.host import TO_DEVICE, TO_HOST
 from whaleish.state import storage
 
 BOTH_WAYS = [way for way in WAYS if way != "pipeline, recompute"]
-FEW = [
-    ("batch_norm", "plain"),
-    ("batch_norm", "local"),
-    ("attention", "replica"),
-    ("nested", "split"),
-    ("attention", "2x2"),
-    ("attention", "accumulate"),
-    ("nested", "stages"),
-    ("layer_norm", "pipeline"),
-    ("functional", "zb-h1"),
-]
+FEW = [*FEW_WITH_WAYS, ("attention", "replica")]
 
 
 def again_and_away() -> Any:

@@ -15,21 +15,22 @@ from tensorflow.python.eager import context
 import whaleish as wh
 from tests.fresh import run_fresh
 from tests.products import either
-from tests.transparency.recomputing import BATCH, LENGTH, NETS, WAYS, WIDTH, Outcome, as_written, compare, make
+from tests.transparency.recomputing import (
+    BATCH,
+    FEW_WITH_WAYS,
+    LENGTH,
+    NETS,
+    WAYS,
+    WIDTH,
+    Outcome,
+    as_written,
+    compare,
+    make,
+)
 from whaleish.planner.moves import find_moves
 from whaleish.rewrite.expand import expand
 
-FEW = [
-    ("batch_norm", "plain"),
-    ("batch_norm", "replica"),
-    ("batch_norm", "local"),
-    ("nested", "split"),
-    ("attention", "2x2"),
-    ("attention", "accumulate"),
-    ("nested", "stages"),
-    ("layer_norm", "pipeline"),
-    ("functional", "zb-h1"),
-]
+FEW = [*FEW_WITH_WAYS, ("batch_norm", "replica")]
 
 
 @pytest.mark.parametrize(("net", "way"), either(FEW, itertools.product(NETS, WAYS)))

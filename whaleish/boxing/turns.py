@@ -32,6 +32,8 @@ class Turns:
 
     def write(self, writer: FunctionWriter) -> None:
         """Makes each begin wait for the ends of the turn before, but for those that need something of this turn."""
+        if not self._begins:
+            return
         nodes = {node.name: node for node in writer.function_def.node_def}
         readers: dict[str, list[str]] = {}
         for name, node in nodes.items():

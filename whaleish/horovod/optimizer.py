@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,14 +12,23 @@ import keras
 from whaleish.horovod.reduction import Reduction
 
 
-class _Reducing:
+class _Distributed:
+    """What all distributed optimizers have."""
+
+    _whaleish_reduction: Reduction
+
+    def register_local_var(self, variable: Any) -> None:
+        """The gradient of this variable is each rank's own."""
+        self._whaleish_reduction.local.add(id(variable))
+
+
+class _Reducing(_Distributed):
     """What is put before an optimizer's class. Gradients are reduced once, whoever applies them.
 
     That is done when an update is made, of what has been accumulated until then, and before clipping: so clipping by
     norm goes by the norm of the reduced gradients, the same on all ranks.
     """
 
-    _whaleish_reduction: Reduction
     _whaleish_passes: int
     _whaleish_applied: Sequence[Any] = ()
 
@@ -43,23 +51,14 @@ class _Reducing:
             reduced = [None if gradient is None else gradient * self._whaleish_passes for gradient in reduced]
         return super()._clip_gradients(reduced)  # type: ignore[misc]
 
-    def register_local_var(self, variable: Any) -> None:
-        """The gradient of this variable is each rank's own."""
-        self._whaleish_reduction.local.add(id(variable))
 
-
-class _ReducingScaled:
+class _ReducingScaled(_Distributed):
     """The same for a `LossScaleOptimizer`: whether gradients are finite is asked of the reduced ones, by all ranks."""
-
-    _whaleish_reduction: Reduction
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         grads = list(grads)
         variables = grads if trainable_variables is None else trainable_variables
         return super().apply(self._whaleish_reduction(grads, list(variables)), trainable_variables)  # type: ignore[misc]
-
-    def register_local_var(self, variable: Any) -> None:
-        self._whaleish_reduction.local.add(id(variable))
 
 
 def distributed_optimizer(
@@ -96,22 +95,18 @@ def distributed_optimizer(
             "tf.compat.v1 and tf.keras.optimizers.legacy are not of Keras 3"
         )
     inner = getattr(optimizer, "inner_optimizer", None)
-    if any(isinstance(one, _Reducing | _ReducingScaled) for one in (optimizer, inner)):
+    if any(isinstance(one, _Distributed) for one in (optimizer, inner)):
         raise ValueError("DistributedOptimizer: this optimizer is distributed already, and gradients are averaged once")
-    if num_groups:
-        warnings.warn("num_groups is called groups now", DeprecationWarning, stacklevel=3)
-    groups = groups if groups is not None else num_groups
-    if not isinstance(groups, int) or groups < 0:
-        raise ValueError(f"groups={groups!r}: give how many groups; lists of variables are not supported")
-    reduction = Reduction(
-        op,
-        compression,
-        sparse_as_dense,
-        gradient_predivide_factor,
+    reduction = Reduction.of(
         groups,
-        process_set,
-        device_dense,
-        scale_local_gradients,
+        num_groups,
+        op=op,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        predivide=gradient_predivide_factor,
+        process_set=process_set,
+        device=device_dense,
+        scale_local=scale_local_gradients,
     )
     passes = _accumulate(inner or optimizer, backward_passes_per_step, average_aggregated_gradients)
     own = type(optimizer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +43,20 @@ class Reduction:
             raise ValueError("gradient_predivide_factor goes with op=Average only")
         self._name = f"whaleish.gradients.{next(_serial)}"
         self._times: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+    @classmethod
+    def of(cls, groups: int | None, num_groups: int, **options: Any) -> Reduction:
+        """From the arguments of Horovod's wrappers, of which `num_groups` is an old name for `groups`.
+
+        Raises:
+          ValueError: no number of groups.
+        """
+        if num_groups:
+            warnings.warn("num_groups is called groups now", DeprecationWarning, stacklevel=4)
+        groups = groups if groups is not None else num_groups
+        if not isinstance(groups, int) or groups < 0:
+            raise ValueError(f"groups={groups!r}: give how many groups; lists of variables are not supported")
+        return cls(groups=groups, **options)
 
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """The gradients of all ranks together; None stays None.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import horovod.tensorflow as hvd
@@ -47,17 +46,16 @@ def distributed_gradient_tape(
     """
     if isinstance(gradtape, _Reducing):
         raise ValueError("DistributedGradientTape: this tape is distributed already, and gradients are averaged once")
-    if num_groups:
-        warnings.warn("num_groups is called groups now", DeprecationWarning, stacklevel=3)
-    reduction = Reduction(
-        op,
-        compression,
-        sparse_as_dense,
-        gradient_predivide_factor,
-        groups if groups is not None else num_groups,
-        process_set,
-        device_dense,
-        scale_local_gradients,
+    reduction = Reduction.of(
+        groups,
+        num_groups,
+        op=op,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        predivide=gradient_predivide_factor,
+        process_set=process_set,
+        device=device_dense,
+        scale_local=scale_local_gradients,
     )
     own = type(gradtape)
     gradtape.__class__ = type(own.__name__, (_Reducing, own), {})

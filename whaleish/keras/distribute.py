@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import keras
 
-from whaleish.keras.loops import join_loops
-from whaleish.keras.saving import join_saves
+from whaleish.keras.loops import LOOPS, joined_loop
+from whaleish.keras.saving import SAVES, joined_save
 from whaleish.keras.trainer import Steps
 from whaleish.planner import Plan
 from whaleish.rules_by_name import Rules, parse_rules
@@ -36,7 +36,7 @@ def distribute(model: _Model, *, plan: Plan | None = None, rules: Rules | None =
       TypeError: it is no Keras model.
       ValueError: it has been distributed already.
     """
-    world()
+    here = world()
     if not isinstance(model, keras.Model):
         raise TypeError(f"wh.keras.distribute({type(model).__name__}): give a keras.Model")
     if hasattr(model, _ATTRIBUTE):
@@ -48,6 +48,8 @@ def distribute(model: _Model, *, plan: Plan | None = None, rules: Rules | None =
     steps = Steps(model, plan, rules)
     object.__setattr__(model, _ATTRIBUTE, steps)
     steps.install()
-    join_loops(model)
-    join_saves(model)
+    if here.distributed:
+        for names, joined in ((LOOPS, joined_loop), (SAVES, joined_save)):
+            for name in names:
+                object.__setattr__(model, name, joined(model, name))
     return model

@@ -24,14 +24,8 @@ from whaleish.world import world
 LOOPS = ("fit", "evaluate", "predict")
 
 
-def join_loops(model: keras.Model) -> None:
-    """From now on the model's loops are those of all ranks. Does nothing where a process is alone."""
-    if world().distributed:
-        for name in LOOPS:
-            object.__setattr__(model, name, _joined(model, name))
-
-
-def _joined(model: keras.Model, name: str) -> Callable[..., Any]:
+def joined_loop(model: keras.Model, name: str) -> Callable[..., Any]:
+    """A loop of the model as one of all ranks."""
     loop = getattr(model, name)
     signature = inspect.signature(loop)
     start = _Start(f"{name} of the model {model.name!r}")

@@ -26,14 +26,8 @@ WRITTEN_TIMEOUT_S = 600.0
 """So long the ranks wait until the last of them has written."""
 
 
-def join_saves(model: keras.Model) -> None:
-    """From now on the model is saved once, by all ranks together. Does nothing where a process is alone."""
-    if world().distributed:
-        for name in SAVES:
-            object.__setattr__(model, name, _joined(model, name))
-
-
-def _joined(model: keras.Model, name: str) -> Callable[..., Any]:
+def joined_save(model: keras.Model, name: str) -> Callable[..., Any]:
+    """A way to save the model as one of all ranks, which is done once."""
     save = getattr(model, name)
     signature = inspect.signature(save)
     what = f"{name} of the model {model.name!r}"
